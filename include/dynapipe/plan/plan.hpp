@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <dynapipe/batch/sample.hpp>
 #include <dynapipe/core/ids.hpp>
 #include <dynapipe/core/names.hpp>
 #include <dynapipe/core/units.hpp>
@@ -59,10 +60,10 @@ struct instruction {
   stage_id stage{0};                             ///< all but `free`; of this device, also for a receive
   device_id peer{0};                             ///< transfers and waits
   tensor_kind tensor = tensor_kind::activation;  ///< transfers and waits
-  std::vector<buffer_id> in;                     ///< forward, backward: inputs; `free`: the dead buffers
+  std::vector<buffer_id> in{};                   ///< forward, backward: inputs; `free`: the dead buffers
   buffer_id out = buffer_id::none;               ///< load, recv, forward, backward: the new buffer; send: the sent
   bytes size{0};                                 ///< load, send, recv: bytes of `out`
-  std::optional<bytes> offset;                   ///< of a new buffer in the arena, where there is one
+  std::optional<bytes> offset{};                 ///< of a new buffer in the arena, where there is one
   bool grads_ready = false;                      ///< backward, backward_weight: the stage's gradients are final
   nanoseconds start{0};                          ///< compute and transfers
   nanoseconds end{0};
@@ -116,15 +117,6 @@ struct pipeline_plan {
   queue_style queues = queue_style::per_direction;
 
   friend bool operator==(const pipeline_plan&, const pipeline_plan&) = default;
-};
-
-/// Tokens that the model reads of a sample, and its loss tokens.
-struct sample_lengths {
-  std::int64_t input = 0;
-  std::int64_t target = 0;
-  std::int64_t loss = 0;
-
-  friend constexpr bool operator==(const sample_lengths&, const sample_lengths&) = default;
 };
 
 /// Where a plan comes from, enough to make it again.

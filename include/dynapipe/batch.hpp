@@ -1,0 +1,6 @@
+#pragma once
+
+#include <dynapipe/batch/balance.hpp>
+#include <dynapipe/batch/order.hpp>
+#include <dynapipe/batch/partition.hpp>
+#include <dynapipe/batch/sample.hpp>

@@ -1,0 +1,4 @@
+#pragma once
+
+#include <dynapipe/comm/deadlock.hpp>
+#include <dynapipe/comm/rank_program.hpp>

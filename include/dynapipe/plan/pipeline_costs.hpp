@@ -1,0 +1,181 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <dynapipe/batch/sample.hpp>
+#include <dynapipe/core/arithmetic.hpp>
+#include <dynapipe/core/error.hpp>
+#include <dynapipe/core/ids.hpp>
+#include <dynapipe/core/units.hpp>
+#include <dynapipe/cost/cluster.hpp>
+#include <dynapipe/cost/cost_model.hpp>
+#include <dynapipe/cost/model.hpp>
+#include <dynapipe/cost/stage_costs.hpp>
+#include <dynapipe/plan/options.hpp>
+#include <dynapipe/schedule/problem.hpp>
+
+namespace dynapipe {
+
+/// What a micro-batch of one shape is to a pipeline: its time on its slowest device, and how many of it may be in
+/// flight.
+struct shape_price {
+  nanoseconds time{0};
+  std::int64_t in_flight =
+      0;  ///< most micro-batches of this shape that a device can hold at once; 0: not even one fits
+};
+
+/// Costs of micro-batches on a given pipeline: model, stages, devices, memory and links in one place.
+template <cost_model CostModel>
+class pipeline_costs {
+ public:
+  /// @throws error where the model, cluster or options are unsound; infeasible where the model's state alone exceeds a
+  /// device.
+  pipeline_costs(const model_spec& model, const cluster_spec& cluster, const CostModel& cost,
+                 const planner_options& options)
+      : model_{model}, cluster_{cluster}, cost_{cost}, options_{options}, stage_device_{place_stages(options)} {
+    require_sound(model);
+    require_sound(cluster);
+    require_sound(options.shapes);
+    stages_ = split_layers(model, static_cast<std::int64_t>(stage_device_.size()));
+    const bytes memory = options.memory_limit.value_or(cluster.memory);
+    for (std::size_t d = 0; d < devices(); ++d) {
+      const bytes state = state_of_device(model, stages_, stage_device_, to_id<device_id>(d), cost);
+      const bytes fixed{saturating_add(state.value(), cluster.reserve.value())};
+      if (fixed >= memory)
+        throw infeasible{"device " + std::to_string(d) + ": weights, gradients, optimizer states and reserve need " +
+                             std::to_string(fixed.value()) + " bytes, the device has " +
+                             std::to_string(memory.value()) + " (raise --pp, --tp or --memory-limit)",
+                         fixed, memory};
+      fixed_.push_back(fixed);
+      room_.push_back(memory - fixed);
+    }
+    ahead_.assign(devices(), 0);
+    for (std::size_t s = 0; s < stages_.size(); ++s)
+      ahead_[index(stage_device_[s])] =
+          std::max(ahead_[index(stage_device_[s])], static_cast<std::int64_t>(stages_.size() - s));
+  }
+
+  [[nodiscard]] const model_spec& model() const { return model_; }
+  [[nodiscard]] const cluster_spec& cluster() const { return cluster_; }
+  [[nodiscard]] const planner_options& options() const { return options_; }
+  [[nodiscard]] const std::vector<stage_spec>& stages() const { return stages_; }
+  [[nodiscard]] const std::vector<device_id>& stage_device() const { return stage_device_; }
+  [[nodiscard]] std::size_t devices() const { return static_cast<std::size_t>(options_.pipeline); }
+  /// Memory of each device that the model's state and the reserve take.
+  [[nodiscard]] const std::vector<bytes>& fixed() const { return fixed_; }
+  /// Memory of each device that is left for activations and buffers.
+  [[nodiscard]] const std::vector<bytes>& room() const { return room_; }
+
+  /// The pipeline of one replica that runs micro-batches of these shapes. O(shapes x stages).
+  [[nodiscard]] pipeline_problem problem(const std::vector<shape>& shapes, std::int64_t replica) const {
+    pipeline_problem result{.devices = devices(),
+                            .micro_batches = shapes.size(),
+                            .stage_device = stage_device_,
+                            .cost = {},
+                            .hops = {},
+                            .loads = {},
+                            .capacity = room_,
+                            .queues = options_.queues};
+    std::vector<const link_spec*> links;
+    for (std::size_t s = 0; s + 1 < stages_.size(); ++s)
+      links.push_back(link_between(s, replica));
+    for (const shape& s : shapes)
+      append(result, s, links);
+    return result;
+  }
+
+  /// Time and memory of one shape. O(stages).
+  [[nodiscard]] shape_price price(const shape& s) const {
+    pipeline_problem alone{.devices = devices(),
+                           .micro_batches = 1,
+                           .stage_device = stage_device_,
+                           .cost = {},
+                           .hops = {},
+                           .loads = {},
+                           .capacity = room_,
+                           .queues = {}};
+    append(alone, s, std::vector<const link_spec*>(stages_.size() - 1, nullptr));
+    std::vector<std::int64_t> time(devices(), 0);
+    std::vector<std::int64_t> held(devices(), 0);
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      const std::size_t d = alone.device_of(i);
+      const stage_cost& cost = alone.cost[i];
+      time[d] = saturating_add(time[d], saturating_add(cost.forward.value(), cost.backward.value()));
+      held[d] = saturating_add(held[d], saturating_add(cost.stored.value(), alone.loads[i].value()));
+      if (i > 0) held[d] = saturating_add(held[d], alone.hop(0, i - 1).forward_bytes.value());
+    }
+    shape_price result{nanoseconds{*std::max_element(time.begin(), time.end())}, int64_limit};
+    if (result.time == nanoseconds::max()) return {result.time, 0};
+    const std::vector<bytes> peak = memory_alone(alone, 0);
+    for (std::size_t d = 0; d < devices(); ++d) {
+      if (peak[d] > room_[d]) return {result.time, 0};
+      const std::int64_t more = (room_[d] - peak[d]).value() / std::max<std::int64_t>(1, held[d]);
+      // A device needs no more in flight than there are stages from it to the end.
+      if (1 + more < ahead_[d]) result.in_flight = std::min(result.in_flight, 1 + more);
+    }
+    return result;
+  }
+
+  /// Refuses a shape of one row that no device plan can hold.
+  ///
+  /// @throws infeasible naming the sample, its lengths, the device, the bytes needed and there, and what would help.
+  void require_fit(const shape& s, std::size_t sample_number, std::int64_t source_row) const {
+    const std::string who = "sample " + std::to_string(sample_number) + " (data row " + std::to_string(source_row) +
+                            ", padded to " + std::to_string(s.input) +
+                            (s.target > 0 ? " + " + std::to_string(s.target) : std::string{}) + " tokens)";
+    const pipeline_problem alone = problem({s}, 0);
+    const std::vector<bytes> peak = memory_alone(alone, 0);
+    for (std::size_t d = 0; d < devices(); ++d)
+      if (peak[d] > room_[d])
+        throw infeasible{
+            who + " does not fit device " + std::to_string(d) + ": it needs " +
+                (peak[d] == bytes::max() ? std::string{"more than 2^63"} : std::to_string(peak[d].value())) +
+                " bytes for activations and buffers, there are " + std::to_string(room_[d].value()) +
+                " beside the model's state" + advice(),
+            peak[d], room_[d]};
+    if (price(s).time == nanoseconds::max()) throw error{who + " would take longer than 2^63 ns"};
+  }
+
+ private:
+  [[nodiscard]] std::string advice() const {
+    return options_.recompute == recompute_mode::full
+               ? " (raise --pp, --tp or --memory-limit, or leave the sample out)"
+               : " (try --recompute full, raise --pp, --tp or --memory-limit, or leave the sample out)";
+  }
+
+  [[nodiscard]] const link_spec* link_between(std::size_t stage, std::int64_t replica) const {
+    const auto from = static_cast<std::int64_t>(index(stage_device_[stage]));
+    const auto to = static_cast<std::int64_t>(index(stage_device_[stage + 1]));
+    if (from == to) return nullptr;
+    const rank_grid grid{.devices = options_.pipeline, .inner = options_.tensor};
+    return grid.crosses_nodes(cluster_, replica, from, to) ? &cluster_.inter_node : &cluster_.intra_node;
+  }
+
+  void append(pipeline_problem& problem, const shape& s, const std::vector<const link_spec*>& links) const {
+    costs_of_stages(model_, stages_, cost_, s, options_.recompute, problem.cost);
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      problem.loads.push_back(load_bytes(model_, stages_[i], s));
+      if (i + 1 == stages_.size()) break;
+      const bytes size = boundary_bytes(model_, stages_[i], s);
+      const nanoseconds time = links[i] == nullptr ? nanoseconds{0} : transfer_time(*links[i], size, options_.tensor);
+      problem.hops.push_back({size, time, size, time});
+    }
+  }
+
+  model_spec model_;
+  cluster_spec cluster_;
+  CostModel cost_;
+  planner_options options_;
+  std::vector<device_id> stage_device_;
+  std::vector<stage_spec> stages_;
+  std::vector<bytes> fixed_;
+  std::vector<bytes> room_;
+  std::vector<std::int64_t> ahead_;  ///< stages from a device's first to the end: what 1F1B holds in flight
+};
+
+}  // namespace dynapipe

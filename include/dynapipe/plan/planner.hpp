@@ -1,0 +1,339 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <dynapipe/batch/balance.hpp>
+#include <dynapipe/batch/order.hpp>
+#include <dynapipe/batch/partition.hpp>
+#include <dynapipe/batch/sample.hpp>
+#include <dynapipe/comm/order.hpp>
+#include <dynapipe/core/error.hpp>
+#include <dynapipe/core/ids.hpp>
+#include <dynapipe/core/units.hpp>
+#include <dynapipe/core/version.hpp>
+#include <dynapipe/cost/cluster.hpp>
+#include <dynapipe/cost/cost_model.hpp>
+#include <dynapipe/cost/model.hpp>
+#include <dynapipe/plan/lower.hpp>
+#include <dynapipe/plan/options.hpp>
+#include <dynapipe/plan/pipeline_costs.hpp>
+#include <dynapipe/plan/plan.hpp>
+#include <dynapipe/plan/sync.hpp>
+#include <dynapipe/schedule/adaptive.hpp>
+#include <dynapipe/schedule/bound.hpp>
+#include <dynapipe/schedule/one_f_one_b.hpp>
+#include <dynapipe/schedule/problem.hpp>
+#include <dynapipe/schedule/simulate.hpp>
+
+namespace dynapipe {
+
+namespace detail {
+
+/// Prices by shape, asked for many times while samples are cut: open addressing over powers of two.
+template <class Price>
+class price_cache {
+ public:
+  explicit price_cache(Price price) : price_{std::move(price)}, slots_(1024) {}
+
+  const shape_price& operator()(const shape& s) {
+    if (2 * (filled_ + 1) > slots_.size()) grow();
+    slot& place = find(s);
+    if (place.key.rows == 0) {
+      place = {s, price_(s)};
+      ++filled_;
+    }
+    return place.value;
+  }
+
+ private:
+  struct slot {
+    shape key;
+    shape_price value;
+  };
+
+  slot& find(const shape& s) {
+    const auto mix = [](std::uint64_t h, std::int64_t x) {
+      h = (h ^ static_cast<std::uint64_t>(x)) * 0x9E3779B97F4A7C15U;
+      return h ^ (h >> 32U);
+    };
+    std::size_t at = mix(mix(mix(0, s.rows), s.input), s.target) & (slots_.size() - 1);
+    while (slots_[at].key.rows != 0 && slots_[at].key != s)
+      at = (at + 1) & (slots_.size() - 1);
+    return slots_[at];
+  }
+  void grow() {
+    std::vector<slot> old(slots_.size() * 2);
+    std::swap(old, slots_);
+    for (const slot& entry : old)
+      if (entry.key.rows != 0) find(entry.key) = entry;
+  }
+
+  Price price_;
+  std::vector<slot> slots_;
+  std::size_t filled_ = 0;
+};
+
+/// One replica's pipeline as scheduled.
+struct scheduled_replica {
+  pipeline_problem problem;
+  program lists;
+  timeline times;
+};
+
+}  // namespace detail
+
+/// Plans global batches: the one call that most users need.
+///
+/// A batch's samples are ordered by length and cut into micro-batches exactly (`partition`), the micro-batches are
+/// spread over the replicas (`balance`), each replica's pipeline is scheduled under its devices' memory, and everything
+/// is lowered to instructions. How much of a device one micro-batch may take is not fixed beforehand: limits that leave
+/// room for all stages' micro-batches in flight, half as many, and so on down to one are all tried, each with several
+/// injection orders, and the shortest simulated iteration wins.
+///
+/// Guarantee: a plan holds in the sense of `validate`; none is refused that exists for samples one by one in a row.
+/// Equal inputs give equal plans on every machine, provided that the cost model is exact. The model, cluster and cost
+/// model must outlive the planner. `operator()` is const and may be called from several threads at once.
+template <cost_model CostModel>
+class planner {
+ public:
+  /// @throws error where the model, cluster or options are unsound; infeasible where the model's state alone exceeds a
+  /// device.
+  planner(const model_spec& model, const cluster_spec& cluster, const CostModel& cost, planner_options options = {})
+      : costs_{model, cluster, cost, options} {}
+
+  [[nodiscard]] const pipeline_costs<CostModel>& costs() const { return costs_; }
+
+  /// Plans one global batch; `source_rows` says which data row each sample is (by default their positions).
+  ///
+  /// @throws error where the batch is empty, has no loss token or a sample has bad lengths; infeasible, with numbers
+  /// and the knob that would help, where a sample fits no device or the asked schedule does not fit.
+  [[nodiscard]] plan operator()(std::span<const sample> batch, std::vector<std::int64_t> source_rows = {}) const {
+    if (batch.empty()) throw error{"the batch is empty: there is nothing to plan"};
+    if (source_rows.empty())
+      for (std::size_t i = 0; i < batch.size(); ++i)
+        source_rows.push_back(static_cast<std::int64_t>(i));
+    DYNAPIPE_ASSERT(source_rows.size() == batch.size());
+
+    plan result = frame();
+    std::int64_t loss = 0;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      result.lengths.push_back(lengths_read(costs_.model(), batch[i], options().shapes, i));
+      loss += result.lengths.back().loss;
+    }
+    if (loss == 0) throw error{"no sample of the batch has a loss token: there is nothing to learn"};
+    result.source_rows = std::move(source_rows);
+    fill(result, best_draft(result));
+    return result;
+  }
+
+ private:
+  [[nodiscard]] const planner_options& options() const { return costs_.options(); }
+
+  /// Micro-batches by replica, and their schedules.
+  struct draft {
+    std::vector<std::vector<micro_batch>> micro_batches;
+    std::vector<detail::scheduled_replica> replicas;
+    nanoseconds predicted{0};
+  };
+
+  [[nodiscard]] plan frame() const {
+    plan result;
+    result.provenance = {.version = version,
+                         .model = costs_.model(),
+                         .cluster = costs_.cluster(),
+                         .cost_source = "roofline",
+                         .cost_epoch = 0,
+                         .options = describe(options())};
+    result.pipeline = {.devices = options().pipeline,
+                       .stages = costs_.stages(),
+                       .type = costs_.model().type,
+                       .stage_device = costs_.stage_device(),
+                       .schedule = std::string{to_string(options().schedule)},
+                       .recompute = options().recompute,
+                       .tensor_parallel = options().tensor,
+                       .context_parallel = 1,
+                       .queues = options().queues};
+    return result;
+  }
+
+  [[nodiscard]] draft best_draft(const plan& p) const {
+    const std::vector<sample_id> order = order_by_length(p.lengths);
+    std::vector<sample_lengths> ordered;
+    for (const sample_id id : order) {
+      ordered.push_back(p.lengths[index(id)]);
+      const shape alone = shape_of(std::span{ordered}.last(1));
+      if (ordered.size() == 1 || alone != shape_of(std::span{ordered}.last(2).first(1)))
+        costs_.require_fit(alone, index(id), p.source_rows[index(id)]);
+    }
+    detail::price_cache price{[this](const shape& s) { return costs_.price(s); }};
+
+    std::optional<draft> best;
+    std::optional<infeasible> refusal;
+    std::vector<std::size_t> tried;
+    for (auto in_flight = static_cast<std::int64_t>(costs_.stages().size()); in_flight > 0; in_flight /= 2) {
+      const auto time = [&](const shape& s) -> std::optional<nanoseconds> {
+        const shape_price& known = price(s);
+        if (known.in_flight < in_flight) return std::nullopt;
+        return known.time;
+      };
+      const std::optional<partition_result> cut = partition(ordered, options().shapes, time,
+                                                            {.devices = options().pipeline,
+                                                             .replicas = options().data,
+                                                             .stages_per_device = options().stages_per_device});
+      if (!cut || cut->cuts == tried) continue;
+      tried = cut->cuts;
+      try {
+        draft next = schedule_all(spread(order, ordered, cut->cuts, price));
+        if (!best || next.predicted < best->predicted) best = std::move(next);
+      } catch (const infeasible& reason) {
+        refusal = reason;
+      }
+    }
+    if (!best) throw *refusal;
+    return std::move(*best);
+  }
+
+  [[nodiscard]] shape shape_of(std::span<const sample_lengths> samples) const {
+    shape result{.rows = static_cast<std::int64_t>(samples.size())};
+    for (const sample_lengths& s : samples) {
+      result.input = std::max(result.input, padded_length(s.input, options().shapes));
+      if (s.target > 0) result.target = std::max(result.target, padded_length(s.target, options().shapes));
+    }
+    return result;
+  }
+
+  /// Micro-batches of a cut, dealt to the replicas; a replica without any gets a dummy.
+  template <class Price>
+  [[nodiscard]] std::vector<std::vector<micro_batch>> spread(const std::vector<sample_id>& order,
+                                                             const std::vector<sample_lengths>& ordered,
+                                                             const std::vector<std::size_t>& cuts, Price& price) const {
+    std::vector<micro_batch> all;
+    std::vector<nanoseconds> times;
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      const std::size_t end = i + 1 < cuts.size() ? cuts[i + 1] : order.size();
+      micro_batch mb;
+      for (std::size_t k = cuts[i]; k < end; ++k) {
+        mb.samples.push_back(order[k]);
+        mb.loss_tokens += ordered[k].loss;
+      }
+      mb.padded = shape_of(std::span{ordered}.subspan(cuts[i], end - cuts[i]));
+      times.push_back(price(mb.padded).time);
+      all.push_back(std::move(mb));
+    }
+    std::vector<std::vector<micro_batch>> replicas;
+    for (const auto& group : balance(times, static_cast<std::size_t>(options().data))) {
+      std::vector<micro_batch>& mine = replicas.emplace_back();
+      for (const std::size_t i : group)
+        mine.push_back(std::move(all[i]));
+      if (mine.empty())
+        mine.push_back({.samples = {}, .padded = smallest_shape(costs_.model(), options().shapes), .dummy = true});
+    }
+    return replicas;
+  }
+
+  /// Schedules every replica, in the injection order of the shortest pipeline: longest micro-batches first, shortest
+  /// first, or rising and falling.
+  [[nodiscard]] draft schedule_all(std::vector<std::vector<micro_batch>> groups) const {
+    draft result;
+    for (std::size_t r = 0; r < groups.size(); ++r) {
+      std::optional<detail::scheduled_replica> best;
+      std::vector<micro_batch> chosen;
+      for (const std::vector<micro_batch>& candidate : injection_orders(groups[r])) {
+        detail::scheduled_replica next = schedule_one(candidate, static_cast<std::int64_t>(r));
+        if (!best || next.times.makespan < best->times.makespan) {
+          best = std::move(next);
+          chosen = candidate;
+        }
+      }
+      result.predicted = std::max(result.predicted, best->times.makespan);
+      result.replicas.push_back(std::move(*best));
+      result.micro_batches.push_back(std::move(chosen));
+    }
+    return result;
+  }
+
+  [[nodiscard]] static std::vector<std::vector<micro_batch>> injection_orders(
+      const std::vector<micro_batch>& longest_first) {
+    std::vector<std::vector<micro_batch>> orders{longest_first};
+    if (longest_first.size() < 2) return orders;
+    orders.emplace_back(longest_first.rbegin(), longest_first.rend());
+    std::vector<micro_batch> ramp;
+    for (std::size_t i = longest_first.size(); i-- > 0;)
+      if (i % 2 == 0) ramp.push_back(longest_first[i]);
+    for (std::size_t i = 1; i < longest_first.size(); i += 2)
+      ramp.push_back(longest_first[i]);
+    orders.push_back(std::move(ramp));
+    return orders;
+  }
+
+  [[nodiscard]] detail::scheduled_replica schedule_one(const std::vector<micro_batch>& micro_batches,
+                                                       std::int64_t replica) const {
+    std::vector<shape> shapes;
+    for (const micro_batch& mb : micro_batches)
+      shapes.push_back(mb.padded);
+    detail::scheduled_replica result{costs_.problem(shapes, replica), {}, {}};
+    switch (options().schedule) {
+      case schedule_kind::adaptive: result.lists = adaptive(result.problem); break;
+      case schedule_kind::one_f_one_b:
+        result.lists = order_transfers(result.problem, one_f_one_b(result.problem));
+        break;
+    }
+    std::optional<timeline> times = simulate(result.problem, result.lists);
+    DYNAPIPE_ASSERT(times.has_value());
+    result.times = std::move(*times);
+    return result;
+  }
+
+  void fill(plan& p, const draft& chosen) const {
+    std::vector<std::vector<nanoseconds>> ready(costs_.devices());
+    for (std::size_t r = 0; r < chosen.replicas.size(); ++r) {
+      const detail::scheduled_replica& from = chosen.replicas[r];
+      replica_plan& to = p.replicas.emplace_back();
+      to.predicted = from.times.makespan;
+      to.devices = lower(from.problem, from.lists, from.times, costs_.fixed());
+      for (std::size_t m = 0; m < chosen.micro_batches[r].size(); ++m)
+        to.micro_batches.push_back(planned(from.problem, chosen.micro_batches[r][m], m));
+      p.predicted = std::max(p.predicted, to.predicted);
+      p.lower_bound = std::max(p.lower_bound, lower_bound(from.problem));
+      for (std::size_t d = 0; d < costs_.devices(); ++d)
+        for (const instruction& i : to.devices[d].instructions)
+          if (i.grads_ready) ready[d].push_back(i.end);
+    }
+    p.sync = sync_overhang(costs_, ready, p.predicted);
+    p.iteration = p.predicted + p.sync;
+  }
+
+  [[nodiscard]] planned_micro_batch planned(const pipeline_problem& problem, const micro_batch& mb,
+                                            std::size_t m) const {
+    planned_micro_batch result{.samples = {},
+                               .rows = mb.padded.rows,
+                               .input_length = mb.padded.input,
+                               .target_length = mb.padded.target,
+                               .loss_tokens = mb.loss_tokens,
+                               .dummy = mb.dummy,
+                               .cost = {},
+                               .boundary = {}};
+    for (const sample_id id : mb.samples)
+      result.samples.push_back({id});
+    for (std::size_t s = 0; s < problem.stages(); ++s)
+      result.cost.push_back(problem.cost_of(m, s));
+    for (std::size_t s = 0; s + 1 < problem.stages(); ++s) {
+      const hop_cost& hop = problem.hop(m, s);
+      result.boundary.push_back({boundary_tensors(costs_.model(), costs_.stages()[s], mb.padded), hop.forward_bytes,
+                                 hop.forward, hop.backward_bytes, hop.backward});
+    }
+    return result;
+  }
+
+  pipeline_costs<CostModel> costs_;
+};
+
+}  // namespace dynapipe
