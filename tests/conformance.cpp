@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <stdexcept>
@@ -18,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <dynapipe/core/error.hpp>
+#include <dynapipe/ext/files.hpp>
 
 #include "conformance/kinds.hpp"
 
@@ -27,6 +27,7 @@ using nlohmann::json;
 
 constexpr std::pair<std::string_view, conformance::kind_function> kinds[] = {
     {"deadlock", conformance::deadlock},
+    {"schedule", conformance::schedule},
 };
 
 struct arguments {
@@ -75,11 +76,8 @@ arguments parse(const std::vector<std::string>& words) {
 }
 
 json read_cases(const std::string& file) {
-  std::ifstream stream;
-  if (file != "-") stream.open(file, std::ios::binary);
-  std::istream& in = file == "-" ? std::cin : stream;
-  const std::string text{std::istreambuf_iterator<char>{in}, {}};
-  if (!in || text.empty()) throw dynapipe::error{file + ": cannot be read, or is empty"};
+  const std::string text =
+      file == "-" ? std::string{std::istreambuf_iterator<char>{std::cin}, {}} : dynapipe::read_file(file);
   json cases;
   try {
     cases = json::parse(text);

@@ -80,6 +80,15 @@ std::string reason(const char* text) {
   return explain(ranks, check_deadlock(ranks).why, labels);
 }
 
+/// The chain that is found when the search's work is limited to its first start.
+rejection hasty_chain(const programs& ranks) {
+  const detail::flat_programs flat{ranks};
+  std::vector<std::uint32_t> partner;
+  REQUIRE(!detail::match_ends(flat, partner));
+  detail::strict_run run{flat, partner};
+  return detail::chain_search{flat, partner, run, 0}.shortest();
+}
+
 std::size_t flat(const std::vector<std::size_t>& first, operation_place at) { return first[index(at.rank)] + at.op; }
 
 /// Whether every link of a chain holds, read off the programs alone, and how often something stands behind.
@@ -219,6 +228,7 @@ TEST_CASE("random programs: verdict, reason and the weaker worlds against plain 
   constexpr std::uint64_t first_seed = 912'000;
   std::size_t chains = 0;
   std::size_t longer = 0;
+  std::size_t hurried = 0;
   std::size_t pair_only = 0;
   std::size_t edge_only = 0;
   for (std::uint64_t seed = first_seed; seed < first_seed + 20'000; ++seed) {
@@ -248,13 +258,20 @@ TEST_CASE("random programs: verdict, reason and the weaker worlds against plain 
     REQUIRE(chain_holds(ranks, report.why.steps, behind));
     if (report.why.steps.front().to_next == wait_link::data) continue;
     REQUIRE(report.why.shortest);
-    REQUIRE(behind == shortest_chain(ranks));
+    const std::size_t shortest = shortest_chain(ranks);
+    REQUIRE(behind == shortest);
+    // A search that must stop at once still has a chain, and says when it may not be the shortest.
+    const rejection hasty = hasty_chain(ranks);
+    REQUIRE(chain_holds(ranks, hasty.steps, behind));
+    REQUIRE((hasty.shortest ? behind == shortest : behind >= shortest));
+    hurried += behind > shortest;
     ++chains;
     longer += behind > 2;
   }
   // Every kind of answer occurs often enough to mean something.
   CHECK(chains > 2'000);
   CHECK(longer > 100);
+  CHECK(hurried > 10);
   CHECK(pair_only > 100);
   CHECK(edge_only > 100);
 }

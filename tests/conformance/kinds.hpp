@@ -18,5 +18,6 @@ struct options {
 using kind_function = nlohmann::json (*)(const nlohmann::json& test_case, const options& how);
 
 nlohmann::json deadlock(const nlohmann::json& test_case, const options& how);
+nlohmann::json schedule(const nlohmann::json& test_case, const options& how);
 
 }  // namespace conformance

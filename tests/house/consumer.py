@@ -6,6 +6,7 @@ python3 consumer.py pkg-config|cmake|meson SOURCE_ROOT COMPILER...
 where the tool is missing.
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -24,8 +25,12 @@ int main() {
 CMAKE = """\
 cmake_minimum_required(VERSION 3.16)
 project(consumer CXX)
+find_package(dynapipe 99.0 QUIET CONFIG)
+if(dynapipe_FOUND)
+  message(FATAL_ERROR "dynapipe {version} took itself for 99.0")
+endif()
 find_package(dynapipe {version} REQUIRED CONFIG)
-find_package(dynapipe {version} REQUIRED CONFIG)
+find_package(dynapipe REQUIRED CONFIG)
 add_executable(program program.cpp)
 target_link_libraries(program PRIVATE dynapipe::dynapipe)
 """
@@ -36,36 +41,35 @@ executable('program', 'program.cpp', dependencies: dependency('dynapipe', fallba
 """
 
 
-def run(*command, **options):
+def run(*command):
+    """Runs the command and returns what it prints; where it fails, prints that and ends the test."""
     print("$", *command, flush=True)
-    subprocess.run(list(map(str, command)), check=True, **options)
-
-
-def output(*command):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        sys.exit(f"{done.stdout}exit status {done.returncode}")
+    return done.stdout
 
 
 def installed(source, work):
     """The prefix that `source` is installed under."""
     prefix = work / "prefix"
     off = [f"-D{feature}=disabled" for feature in ("tests", "examples", "bench", "docs", "cuda")]
-    run("meson", "setup", work / "build-dynapipe", source, f"--prefix={prefix}", *off, stdout=subprocess.DEVNULL)
-    run("meson", "install", "-C", work / "build-dynapipe", stdout=subprocess.DEVNULL)
+    run("meson", "setup", work / "build-dynapipe", source, f"--prefix={prefix}", *off)
+    run("meson", "install", "-C", work / "build-dynapipe")
     return prefix
 
 
 def with_pkg_config(source, work, compiler):
     os.environ["PKG_CONFIG_PATH"] = str(installed(source, work) / "share" / "pkgconfig")
-    flags = output("pkg-config", "--cflags", "--libs", "dynapipe").split()
+    flags = run("pkg-config", "--cflags", "--libs", "dynapipe").split()
     run(*compiler, "-std=c++20", work / "program.cpp", *flags, "-o", work / "program")
     return work / "program"
 
 
 def with_cmake(source, work, compiler):
     prefix = installed(source, work)
-    os.environ["PKG_CONFIG_PATH"] = str(prefix / "share" / "pkgconfig")
-    version = output("pkg-config", "--modversion", "dynapipe").strip()
-    (work / "CMakeLists.txt").write_text(CMAKE.format(version=version))
+    version = run("meson", "introspect", work / "build-dynapipe", "--projectinfo")
+    (work / "CMakeLists.txt").write_text(CMAKE.format(version=json.loads(version)["version"]))
     choose = [f"-DCMAKE_CXX_COMPILER={compiler[-1]}", f"-DCMAKE_PREFIX_PATH={prefix}"]
     run("cmake", "-S", work, "-B", work / "build", *choose)
     run("cmake", "--build", work / "build")

@@ -39,13 +39,17 @@ namespace detail {
 /// earlier position counts as a neighbour. Length: the number of "behind" links.
 class chain_search {
  public:
-  chain_search(const flat_programs& flat, const std::vector<std::uint32_t>& partner, strict_run& run)
+  /// `work_limit`: positions entered or looked through, over all starts, after which no new start is tried. The default
+  /// is some tens of milliseconds.
+  chain_search(const flat_programs& flat, const std::vector<std::uint32_t>& partner, strict_run& run,
+               std::size_t work_limit = 4'000'000)
       : flat_{flat},
         partner_{partner},
         run_{run},
         reached_(flat.ranks()),
         previous_(flat.positions()),
-        opened_(flat.positions(), no_index) {}
+        left_(flat.positions(), false),
+        work_limit_{work_limit} {}
 
   [[nodiscard]] rejection shortest() {
     std::vector<std::uint32_t> best = through(some_start(), no_index);
@@ -53,7 +57,7 @@ class chain_search {
     rejection result;
     for (std::uint32_t r = 0; r < flat_.ranks() && result.shortest && best.size() > 2 * least; ++r) {
       for (std::uint32_t p = run_.front(r); p < flat_.rank_positions[r + 1] && best.size() > 2 * least; ++p) {
-        if (work_ > work_limit) {
+        if (work_ > work_limit_) {
           result.shortest = false;
           break;
         }
@@ -67,9 +71,6 @@ class chain_search {
   }
 
  private:
-  /// Positions entered and looked through, over all starts; some tens of milliseconds.
-  static constexpr std::size_t work_limit = 4'000'000;
-
   struct entry {
     std::uint32_t position;  ///< entered from behind
     std::uint32_t exit;      ///< the position before it, of the same rank
@@ -131,7 +132,7 @@ class chain_search {
         closing = leave_cluster(i, home, start);
     }
     for (const entry& e : entries_)
-      opened_[run_.cluster(e.position)] = no_index;
+      left_[run_.cluster(e.position)] = false;
     std::vector<std::uint32_t> chain;
     for (std::uint32_t left = start; closing != no_index; closing = entries_[closing].from) {
       chain.insert(chain.begin(), {entries_[closing].position, left});
@@ -140,14 +141,11 @@ class chain_search {
     return chain;
   }
 
-  /// Leaves the cluster of entry `i` by every other position. Two entries cover all ways out: the first one's all but
-  /// the way it came, the second that one.
+  /// Leaves the cluster of entry `i` by every other position. Once is enough: before the place where a cluster was
+  /// entered from behind, everything is already entered.
   std::uint32_t leave_cluster(std::uint32_t i, std::uint32_t home, std::uint32_t start) {
     const std::uint32_t entered = entries_[i].position;
-    std::uint32_t& opened = opened_[run_.cluster(entered)];
-    if (opened == flat_.positions()) return no_index;
-    if (opened != no_index) return enter_before(std::exchange(opened, flat_.positions()), i, home, start);
-    opened = entered;
+    if (std::exchange(left_[run_.cluster(entered)], true)) return no_index;
     for (std::uint32_t p = run_.next_in_cluster(entered); p != entered; p = run_.next_in_cluster(p)) {
       ++work_;
       const std::uint32_t closing = enter_before(p, i, home, start);
@@ -202,7 +200,8 @@ class chain_search {
   std::vector<entry> entries_;
   std::vector<std::uint32_t> reached_;
   std::vector<std::uint32_t> previous_;
-  std::vector<std::uint32_t> opened_;  // by cluster: where it was first entered, `positions()` after the second time
+  std::vector<char> left_;  // by cluster
+  std::size_t work_limit_;
   std::size_t work_ = 0;
 };
 
