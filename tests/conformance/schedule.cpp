@@ -102,8 +102,11 @@ std::vector<std::vector<dynapipe::micro_batch_id>> injections(const dynapipe::pi
       total[m] += problem.cost_of(m, s).forward.value() + problem.cost_of(m, s).backward.value();
   }
   std::vector<std::vector<dynapipe::micro_batch_id>> result{order};
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return total[dynapipe::index(a)] < total[dynapipe::index(b)]; });
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) {
+    const std::int64_t x = total[dynapipe::index(a)];
+    const std::int64_t y = total[dynapipe::index(b)];
+    return x != y ? x < y : a < b;
+  });
   result.push_back(order);
   result.emplace_back(order.rbegin(), order.rend());
   std::vector<dynapipe::micro_batch_id> ramp;

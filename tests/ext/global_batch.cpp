@@ -97,7 +97,7 @@ TEST_CASE("a batch closes before the row that would take it above the wanted tok
 TEST_CASE("a longer row is a batch of its own") {
   CHECK(by_tokens({11, 2, 3}, 10) == batches{{0}, {1, 2}});
   CHECK(by_tokens({2, 11, 3, 40, 50}, 10) == batches{{0}, {1}, {2}, {3}, {4}});
-  CHECK(by_tokens({longest_row, longest_row, 1}, 2 * longest_row) == batches{{0, 1}, {2}});
+  CHECK(by_tokens({longest_length, longest_length, 1}, 2 * longest_length) == batches{{0, 1}, {2}});
 }
 
 TEST_CASE("batches by samples") {

@@ -68,7 +68,8 @@ namespace dynapipe {
       }
       mine.last = other.last;
     }
-    std::stable_sort(a.groups.begin(), a.groups.end(), [](const group& x, const group& y) { return x.sum > y.sum; });
+    std::sort(a.groups.begin(), a.groups.end(),
+              [](const group& x, const group& y) { return x.sum != y.sum ? x.sum > y.sum : x.first < y.first; });
     a.age = age;
     heap.push_back(std::move(a));
     std::push_heap(heap.begin(), heap.end(), later);

@@ -43,8 +43,10 @@ namespace detail {
 /// of equal padded length share a row.
 class range_times {
  public:
+  /// Rows end before ranges that take longer than `useful`, but hold every sample that fits alone.
   template <class ShapeTime>
-  range_times(std::span<const sample_lengths> ordered, const shape_options& shapes, ShapeTime&& time) {
+  range_times(std::span<const sample_lengths> ordered, const shape_options& shapes, ShapeTime&& time,
+              std::int64_t useful) {
     const std::size_t n = ordered.size();
     const auto padded = [&](std::size_t i) { return padded_length(ordered[i].input, shapes); };
     const bool shares =
@@ -63,7 +65,7 @@ class range_times {
         s.input = std::max(s.input, padded(j));
         if (ordered[j].target > 0) s.target = std::max(s.target, padded_length(ordered[j].target, shapes));
         const std::optional<nanoseconds> t = time(s);
-        if (!t) break;
+        if (!t || (j > i && t->value() > useful)) break;
         times_.push_back(t->value());
       }
       rows_.push_back({begin, times_.size() - begin});
@@ -83,6 +85,25 @@ class range_times {
   std::vector<std::int64_t> times_;
   std::vector<extent> rows_;
 };
+
+/// No cut that is better than one sample in each micro-batch has a micro-batch that takes longer than this: its own
+/// time would count towards t_max and towards the sum. None where some sample alone does not fit. O(n).
+template <class ShapeTime>
+std::optional<std::int64_t> useful_time(std::span<const sample_lengths> ordered, const shape_options& shapes,
+                                        ShapeTime&& time, const partition_options& options) {
+  partition_result alone;
+  wide_int sum = 0;
+  for (const sample_lengths& s : ordered) {
+    const std::optional<nanoseconds> t =
+        time(shape{1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
+    if (!t) return std::nullopt;
+    alone.t_max = std::max(alone.t_max, *t);
+    sum += t->value();
+  }
+  alone.sum = nanoseconds{saturate(sum)};
+  const partition_result one{.cuts = {}, .t_max = nanoseconds{1}, .sum = nanoseconds{1}};
+  return saturate(alone.scaled_objective(options) / one.scaled_objective(options));
+}
 
 /// The cut of least sum among those whose micro-batches all take at most `limit`; of equal sums, the one with the
 /// largest first micro-batches. None where some sample alone takes longer. O(samples x longest row).
@@ -136,13 +157,14 @@ template <class ShapeTime>
                                                         const partition_options& options) {
   DYNAPIPE_ASSERT(options.devices > 0 && options.replicas > 0 && options.stages_per_device > 0);
   if (ordered.empty()) return partition_result{};
-  const detail::range_times times{ordered, shapes, time};
+  const std::optional<std::int64_t> useful = detail::useful_time(ordered, shapes, time, options);
+  if (!useful) return std::nullopt;
+  const detail::range_times times{ordered, shapes, time, *useful};
 
   std::int64_t least = 0;
   std::int64_t most = 0;
   for (std::size_t i = 0; i < times.samples(); ++i) {
     const auto row = times.row(i);
-    if (row.empty()) return std::nullopt;
     least = std::max(least, row.front());
     most = std::max(most, row.back());
   }

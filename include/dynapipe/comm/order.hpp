@@ -113,7 +113,7 @@ class given_orders {
 /// @throws infeasible naming the device and the bytes, where the orders do not fit the memory; error where the orders
 /// themselves wait for each other. O((passes + transfers) x (devices + waiting transfers)).
 [[nodiscard]] inline program order_transfers(const pipeline_problem& problem, const schedule& orders) {
-  require_sound(problem);
+  DYNAPIPE_ASSERT(is_sound(problem));
   require_feasible(problem);
   detail::given_orders policy{problem, orders};
   for (std::size_t d = 0; d < problem.devices; ++d)

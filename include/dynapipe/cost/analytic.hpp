@@ -27,6 +27,8 @@ struct token_counts {
   wide_int keys = 0;
   wide_int self_pairs = 0;
   wide_int cross_pairs = 0;
+
+  [[nodiscard]] wide_int all_bits() const { return queries | keys | self_pairs | cross_pairs; }
 };
 
 /// constant + queries * q + keys * k + self_pairs * s + cross_pairs * x, with coefficients >= 0.
@@ -39,18 +41,28 @@ struct polynomial {
 
   /// The value divided by 2^shift and rounded up; the largest int64 where that does not fit.
   [[nodiscard]] std::int64_t at(const token_counts& n, int shift = 0) const {
+    const wide_int rounding = (wide_int{1} << shift) - 1;
+    // Below 2^62, products are single multiplications and their sum cannot overflow.
+    if (((all_bits() | n.all_bits()) >> 62) == 0) {
+      const auto product = [](wide_int coefficient, wide_int count) {
+        return static_cast<wide_int>(static_cast<std::int64_t>(coefficient)) * static_cast<std::int64_t>(count);
+      };
+      return saturate((constant + product(queries, n.queries) + product(keys, n.keys) +
+                       product(self_pairs, n.self_pairs) + product(cross_pairs, n.cross_pairs) + rounding) >>
+                      shift);
+    }
     wide_int sum = constant;
     const auto add = [&sum](wide_int coefficient, wide_int count) {
       wide_int product = 0;
       return !__builtin_mul_overflow(coefficient, count, &product) && !__builtin_add_overflow(sum, product, &sum);
     };
-    const wide_int rounding = (wide_int{1} << shift) - 1;
     if (!add(queries, n.queries) || !add(keys, n.keys) || !add(self_pairs, n.self_pairs) ||
         !add(cross_pairs, n.cross_pairs) || __builtin_add_overflow(sum, rounding, &sum))
       return int64_limit;
     return saturate(sum >> shift);
   }
 
+  [[nodiscard]] wide_int all_bits() const { return constant | queries | keys | self_pairs | cross_pairs; }
   friend polynomial operator+(const polynomial& a, const polynomial& b) {
     return {a.constant + b.constant, a.queries + b.queries, a.keys + b.keys, a.self_pairs + b.self_pairs,
             a.cross_pairs + b.cross_pairs};

@@ -16,16 +16,14 @@
 
 #include <zlib.h>
 
+#include <dynapipe/batch/sample.hpp>
 #include <dynapipe/core/error.hpp>
 
 /// Reading lengths files: how many tokens every sample of a data set has. Needs zlib.
 
 namespace dynapipe {
 
-/// The largest number of tokens that a row may state for its input or its target: 2^31.
-inline constexpr std::int64_t longest_row = std::int64_t{1} << 31;
-
-/// One sample: tokens of its input and of its target, 0 to `longest_row`, not both 0.
+/// One sample: tokens of its input and of its target, 0 to `longest_length`, not both 0.
 struct length_row {
   std::uint32_t task = 0;  ///< index into `lengths_table::tasks`
   std::int64_t input = 0;
@@ -206,7 +204,7 @@ inline std::int64_t token_count(const csv_records& records, std::string_view col
   const auto fail = [&](const char* what) { records.fail(std::string{column} + " " + what, field); };
   if (!whole || problem == std::errc::invalid_argument) fail("is no whole number");
   if (field.front() == '-') fail("is negative");
-  if (problem == std::errc::result_out_of_range || value > longest_row) fail("is above 2147483648 (2^31)");
+  if (problem == std::errc::result_out_of_range || value > longest_length) fail("is above 2147483648 (2^31)");
   return value;
 }
 

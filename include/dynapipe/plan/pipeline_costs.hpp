@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,19 +90,39 @@ class pipeline_costs {
     return result;
   }
 
+  /// Room for `price`, to be used again from call to call.
+  struct workspace {
+    pipeline_problem alone;
+    memory_workspace memory;
+    std::vector<std::int64_t> time;
+    std::vector<std::int64_t> held;
+    std::vector<const link_spec*> links;
+  };
+
+  [[nodiscard]] workspace make_workspace() const {
+    return {.alone = {.devices = devices(),
+                      .micro_batches = 1,
+                      .stage_device = stage_device_,
+                      .cost = {},
+                      .hops = {},
+                      .loads = {},
+                      .capacity = room_,
+                      .queues = {}},
+            .memory = {},
+            .time = {},
+            .held = {},
+            .links = std::vector<const link_spec*>(stages_.size() - 1, nullptr)};
+  }
+
   /// Time and memory of one shape. O(stages).
-  [[nodiscard]] shape_price price(const shape& s) const {
-    pipeline_problem alone{.devices = devices(),
-                           .micro_batches = 1,
-                           .stage_device = stage_device_,
-                           .cost = {},
-                           .hops = {},
-                           .loads = {},
-                           .capacity = room_,
-                           .queues = {}};
-    append(alone, s, std::vector<const link_spec*>(stages_.size() - 1, nullptr));
-    std::vector<std::int64_t> time(devices(), 0);
-    std::vector<std::int64_t> held(devices(), 0);
+  [[nodiscard]] shape_price price(const shape& s, workspace& room) const {
+    auto& [alone, memory, time, held, links] = room;
+    alone.cost.clear();
+    alone.hops.clear();
+    alone.loads.clear();
+    append(alone, s, links);
+    time.assign(devices(), 0);
+    held.assign(devices(), 0);
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       const std::size_t d = alone.device_of(i);
       const stage_cost& cost = alone.cost[i];
@@ -111,12 +132,13 @@ class pipeline_costs {
     }
     shape_price result{nanoseconds{*std::max_element(time.begin(), time.end())}, int64_limit};
     if (result.time == nanoseconds::max()) return {result.time, 0};
-    const std::vector<bytes> peak = memory_alone(alone, 0);
+    const std::span<const wide_int> peak = memory_alone(alone, 0, memory);
     for (std::size_t d = 0; d < devices(); ++d) {
-      if (peak[d] > room_[d]) return {result.time, 0};
-      const std::int64_t more = (room_[d] - peak[d]).value() / std::max<std::int64_t>(1, held[d]);
+      if (peak[d] > room_[d].value()) return {result.time, 0};
+      const std::int64_t spare = room_[d].value() - saturate(peak[d]);
       // A device needs no more in flight than there are stages from it to the end.
-      if (1 + more < ahead_[d]) result.in_flight = std::min(result.in_flight, 1 + more);
+      if (spare / std::max<std::int64_t>(1, held[d]) + 1 < ahead_[d])
+        result.in_flight = std::min(result.in_flight, spare / std::max<std::int64_t>(1, held[d]) + 1);
     }
     return result;
   }
@@ -138,7 +160,8 @@ class pipeline_costs {
                 " bytes for activations and buffers, there are " + std::to_string(room_[d].value()) +
                 " beside the model's state" + advice(),
             peak[d], room_[d]};
-    if (price(s).time == nanoseconds::max()) throw error{who + " would take longer than 2^63 ns"};
+    workspace room = make_workspace();
+    if (price(s, room).time == nanoseconds::max()) throw error{who + " would take longer than 2^63 ns"};
   }
 
  private:

@@ -173,7 +173,8 @@ class planner {
       if (ordered.size() == 1 || alone != shape_of(std::span{ordered}.last(2).first(1)))
         costs_.require_fit(alone, index(id), p.source_rows[index(id)]);
     }
-    detail::price_cache price{[this](const shape& s) { return costs_.price(s); }};
+    detail::price_cache price{
+        [this, room = costs_.make_workspace()](const shape& s) mutable { return costs_.price(s, room); }};
 
     std::optional<draft> best;
     std::optional<infeasible> refusal;

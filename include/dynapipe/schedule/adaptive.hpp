@@ -146,7 +146,7 @@ class adaptive_policy {
 /// Source: the memory-aware adaptive schedule of DynaPipe (arXiv 2311.10418, section 5), which orders by cycles of
 /// ready operations and ignores their durations; here the order follows durations, and transfers and buffers count.
 [[nodiscard]] inline program adaptive(const pipeline_problem& problem, std::span<const micro_batch_id> injection) {
-  require_sound(problem);
+  DYNAPIPE_ASSERT(is_sound(problem));
   DYNAPIPE_ASSERT(injection.size() == problem.micro_batches);
   require_feasible(problem);
   detail::adaptive_policy policy{problem, injection};

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,23 +53,33 @@ struct pipeline_problem {
   [[nodiscard]] bool joined(std::size_t stage) const { return stage_device[stage] == stage_device[stage + 1]; }
 };
 
-/// Checks that the lists of `problem` have the lengths that its counts say. A caller's mistake otherwise.
-inline void require_sound(const pipeline_problem& problem) {
+/// Whether the lists of `problem` have the lengths that its counts say, and every stage's device exists.
+[[nodiscard]] inline bool is_sound(const pipeline_problem& problem) {
   const std::size_t cells = problem.micro_batches * problem.stages();
-  DYNAPIPE_ASSERT(problem.stages() > 0 && problem.cost.size() == cells && problem.loads.size() == cells);
-  DYNAPIPE_ASSERT(problem.hops.size() == problem.micro_batches * (problem.stages() - 1));
-  DYNAPIPE_ASSERT(problem.capacity.size() == problem.devices);
-  for (const device_id device : problem.stage_device)
-    DYNAPIPE_ASSERT(index(device) < problem.devices);
+  return problem.stages() > 0 && problem.cost.size() == cells && problem.loads.size() == cells &&
+         problem.hops.size() == problem.micro_batches * (problem.stages() - 1) &&
+         problem.capacity.size() == problem.devices &&
+         std::all_of(problem.stage_device.begin(), problem.stage_device.end(),
+                     [&](device_id device) { return index(device) < problem.devices; });
 }
+
+/// Room for `memory_alone`, to be used again from call to call.
+struct memory_workspace {
+  std::vector<wide_int> held;
+  std::vector<wide_int> most;
+};
 
 /// The memory that one micro-batch needs on each device when it is alone in the pipeline: the most that any of its
 /// operations has alive there. Every schedule needs at least the largest of all micro-batches, and running them one
-/// after another needs no more, so a problem is feasible exactly where this fits every capacity. O(stages).
-[[nodiscard]] inline std::vector<bytes> memory_alone(const pipeline_problem& problem, std::size_t mb) {
+/// after another needs no more, so a problem is feasible exactly where this fits every capacity.
+///
+/// The result, bytes by device, lives in `room`. O(stages).
+[[nodiscard]] inline std::span<const wide_int> memory_alone(const pipeline_problem& problem, std::size_t mb,
+                                                            memory_workspace& room) {
   const std::size_t stages = problem.stages();
-  std::vector<wide_int> held(problem.devices, 0);
-  std::vector<wide_int> most(problem.devices, 0);
+  auto& [held, most] = room;
+  held.assign(problem.devices, 0);
+  most.assign(problem.devices, 0);
   for (std::size_t s = 0; s < stages; ++s) {
     const std::size_t d = problem.device_of(s);
     held[d] += problem.load_of(mb, s).value();
@@ -89,8 +100,14 @@ inline void require_sound(const pipeline_problem& problem) {
     if (s + 1 < stages) held[d] -= problem.hop(mb, s).backward_bytes.value();
     if (s > 0 && problem.joined(s - 1)) held[d] += out;
   }
+  return most;
+}
+
+/// As above, with room of its own; bytes beyond 2^63 are held there.
+[[nodiscard]] inline std::vector<bytes> memory_alone(const pipeline_problem& problem, std::size_t mb) {
+  memory_workspace room;
   std::vector<bytes> result;
-  for (const wide_int value : most)
+  for (const wide_int value : memory_alone(problem, mb, room))
     result.emplace_back(saturate(value));
   return result;
 }
