@@ -136,7 +136,11 @@ class plan_run {
     fs::create_directories(arguments_.out);
     const progress_bar bar{batches_.size()};
     for (std::size_t k = 0; k < batches_.size(); ++k) {
-      plan_batch(k, (fs::path{arguments_.out} / fmt::format("batch_{:05}.json", k)).string());
+      try {
+        plan_batch(k, (fs::path{arguments_.out} / fmt::format("batch_{:05}.json", k)).string());
+      } catch (const dynapipe::error& problem) {
+        throw dynapipe::error{fmt::format("batch {}: {}", k, problem.what())};
+      }
       bar.at(k + 1);
     }
   }

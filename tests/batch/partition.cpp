@@ -145,7 +145,9 @@ std::vector<sample_lengths> of_inputs(const std::vector<std::int64_t>& inputs) {
 enum class kind : std::uint8_t { sorted, unsorted, two_lengths };
 
 problem random_problem(std::mt19937_64& random, kind what, std::size_t samples) {
-  const auto below = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); };
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
   problem p;
   p.shapes.padding_multiple = std::array<std::int64_t, 3>{1, 8, 16}[random() % 3];
   const std::int64_t longest = std::array<std::int64_t, 4>{3, 20, 100, 400}[random() % 4];

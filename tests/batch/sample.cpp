@@ -12,7 +12,8 @@ namespace {
 const model_spec gpt = presets::gpt_6_7b();
 const model_spec t5 = presets::t5_11b();
 
-sample_lengths read(const model_spec& model, std::int64_t input, std::int64_t target, const shape_options& options = {}) {
+sample_lengths read(const model_spec& model, std::int64_t input, std::int64_t target,
+                    const shape_options& options = {}) {
   return lengths_read(model, {input, target}, options, 0);
 }
 
@@ -76,7 +77,8 @@ TEST_CASE("bad lengths name the sample and its lengths") {
 
 TEST_CASE("padded lengths are the least multiples, at least one") {
   const shape_options eight;
-  for (const auto& [length, padded] : {std::pair<int, int>{0, 8}, {1, 8}, {7, 8}, {8, 8}, {9, 16}, {128, 128}, {129, 136}})
+  for (const auto& [length, padded] :
+       {std::pair<int, int>{0, 8}, {1, 8}, {7, 8}, {8, 8}, {9, 16}, {128, 128}, {129, 136}})
     CHECK(padded_length(length, eight) == padded);
   shape_options one;
   one.padding_multiple = 1;

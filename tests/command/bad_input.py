@@ -126,8 +126,9 @@ def counts():
 
 
 def words_and_files():
-    for option, value in (("--schedule", "gpipe2"), ("--recompute", "some"), ("--placement", "zigzag"),
-                          ("--queues", "many"), ("--summary", "xml"), ("--layout", "ragged"), ("--schedule", "ADAPTIVE")):
+    for option, value in (("--schedule", "gpipe2"), ("--schedule", "ADAPTIVE"), ("--recompute", "some"),
+                          ("--placement", "zigzag"), ("--queues", "many"), ("--summary", "xml"),
+                          ("--layout", "ragged")):
         refuse_option([option, value], option, value)
     for value in ("", "0", "-5GiB", "40", "1.5GiB", "GiB", "40 GiB", "40gib", "lots", "0x40", "1e9", "nan",
                   "99999999999999999999999"):
@@ -176,8 +177,9 @@ def samples_that_do_not_fit():
             session.refused(done, ["data row 1", "40000", "bytes", knob, "--pp", "--tp"], what)
             numbers = [int(word) for word in done.stderr.decode().replace(",", " ").split() if word.isdigit()]
             large = [n for n in numbers if n > 10**9]
-            session.check(len(large) == 2 and large[0] > large[1], what, "gives not bytes needed above bytes there:", large)
-    refuse("state alone", ["device 0", "weights", "17179869184", "--pp"], "--memory-limit", "16GiB", "--out", "out.json")
+            session.check(len(large) == 2 and large[0] > large[1], what, "gives not bytes needed and there:", large)
+    refuse("state alone", ["device 0", "weights", "17179869184", "--pp"], "--memory-limit", "16GiB", "--out",
+           "out.json")
     refuse("a limit of one byte", ["device 0"], "--memory-limit", "1", "--out", "out.json")
     # Every length up to 2^31 is refused or planned, in no case overflowed.
     vast = session.write("vast.json", json.dumps({**CLUSTER, "memory_bytes": 2**63 - 1}))
@@ -198,8 +200,8 @@ def samples_that_do_not_fit():
     slow = session.write("slow.json", json.dumps({**CLUSTER, "memory_bytes": 2**30, "launch_floor_ns": 10**18}))
     small = session.write("small.json", json.dumps({**MODEL, "decoder_layers": 1}))
     many = session.write("many.csv", HEADER + "a,30000,20\n" * 300)
-    refuse("times whose sum overflows", ["2^63"], "--batch-samples", 300, "--out", "out.json", lengths=many, model=small,
-           cluster=slow)
+    refuse("times whose sum overflows", ["2^63"], "--batch-samples", 300, "--out", "out.json", lengths=many,
+           model=small, cluster=slow)
     huge = session.write("huge.json", json.dumps({**MODEL, "hidden": 10**9, "heads": 10**9, "ffn": 10**9,
                                                   "gated": True, "dtype": "fp64", "vocabulary": 10**9}))
     refuse("the largest model", [], "--out", "out.json", model=huge)

@@ -54,8 +54,8 @@ class Session:
         return bool(condition)
 
     def succeeded(self, done, *what):
-        return self.check(done.returncode == 0 and done.stderr == b"", *what, "exits", done.returncode,
-                          done.stderr.decode(errors="replace")[:400], (done.stdout or b"").decode(errors="replace")[:400])
+        shown = [(stream or b"").decode(errors="replace")[:400] for stream in (done.stderr, done.stdout)]
+        return self.check(done.returncode == 0 and not done.stderr, *what, "exits", done.returncode, *shown)
 
     def refused(self, done, words, *what):
         """Exit status 2, nothing on stdout, and one line on stderr that has all the words."""

@@ -136,9 +136,10 @@ def batches():
                 done = session.plan("--seed", seed, "--batch", k, *arguments, "--out", "plan.json")
                 if session.succeeded(done, "seed", seed, "batch", k, arguments):
                     p = json.loads(session.read("plan.json"))
-                    session.check(p["source_rows"] == rows, "seed", seed, arguments, "batch", k, "is", p["source_rows"],
-                                  "and not", rows)
-                    read = [[max(1, sum(lengths[row]) - 1), 0, lengths[row][1] or sum(lengths[row]) - 1] for row in rows]
+                    session.check(p["source_rows"] == rows, "seed", seed, arguments, "batch", k, "is",
+                                  p["source_rows"], "and not", rows)
+                    read = [[max(1, sum(lengths[row]) - 1), 0, lengths[row][1] or sum(lengths[row]) - 1]
+                            for row in rows]
                     session.check(p["lengths"] == read, "seed", seed, "batch", k, "reads", p["lengths"])
             done = session.plan("--seed", seed, "--batch", len(expected), *arguments)
             session.refused(done, ["--batch"], "seed", seed, "beyond the last batch,", arguments)
@@ -161,13 +162,13 @@ def same_bytes():
         session.check(outs[0] == outs[1], model, "two runs differ")
         session.check(b"traceEvents" in outs[0][1] and json.loads(outs[0][1]), model, "has no trace")
         session.check(outs[0][2].startswith(b"<svg") and outs[0][2].endswith(b"</svg>\n"), model, "has no drawing")
-        session.succeeded(session.plan(*arguments, "--batch-samples", 2, "--seed", 5, "--all", "--out", model, model=model),
-                          model, "--all")
+        cut = (*arguments, "--batch-samples", 2, "--seed", 5)
+        session.succeeded(session.plan(*cut, "--all", "--out", model, model=model), model, "--all")
         for k in range(ROWS // 2):
-            done = session.plan(*arguments, "--batch-samples", 2, "--seed", 5, "--batch", k, "--out", "one.json", model=model)
+            done = session.plan(*cut, "--batch", k, "--out", "one.json", model=model)
             session.succeeded(done, model, "--batch", k)
-            session.check(session.read("one.json") == session.read("%s/batch_%05d.json" % (model, k)), model, "--all and",
-                          "--batch", k, "differ")
+            session.check(session.read("one.json") == session.read("%s/batch_%05d.json" % (model, k)), model,
+                          "--all and --batch", k, "differ")
     # Gzipped, the same file gives the same plan; its name does not matter for that.
     session.write("packed/lengths.csv", gzip.compress(LENGTHS.encode()))
     session.plan("--out", "plain.json")

@@ -64,10 +64,10 @@ TEST_CASE("stored bytes of a GPT layer are Korthikanti's closed forms") {
         CAPTURE(b);
         CAPTURE(s);
         const shape seen{b, s, 0};
-        const analytic_cost unfused{
-            gpt(h, a, attention_kernel::unfused), presets::a100_80g(), {.tensor_parallel = t}};
+        const analytic_cost unfused{gpt(h, a, attention_kernel::unfused), presets::a100_80g(), {.tensor_parallel = t}};
         const std::int64_t linear = s * b * h * 10 + s * b * h * 24 / t;
-        CHECK(unfused.stored(layer_kind::decoder, seen, recompute_mode::none).value() == linear + 5 * a * s * s * b / t);
+        CHECK(unfused.stored(layer_kind::decoder, seen, recompute_mode::none).value() ==
+              linear + 5 * a * s * s * b / t);
         CHECK(unfused.stored(layer_kind::decoder, seen, recompute_mode::selective).value() == linear);
         CHECK(unfused.stored(layer_kind::decoder, seen, recompute_mode::full).value() == 2 * s * b * h);
         if (t == 1) CHECK(linear == 34 * s * b * h);
@@ -180,7 +180,7 @@ TEST_CASE("no pass is shorter than the launch floor") {
 TEST_CASE("tensor parallelism divides arithmetic and adds all-reduces, by hand") {
   const analytic_cost cost{small_model(), round_cluster(), {.tensor_parallel = 2}};
   // 6,710.8864 / 2, and two rings of 2 steps: 4 x 10 latency, 2 x 2,048 x 64 x 2 bytes at 100 bytes/ns = 5,242.88.
-  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 8'639);   // 8,638.3232
+  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 8'639);    // 8,638.3232
   CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 11'994);  // 11,993.7664
   CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::full).value() == 20'633);  // 20,632.0896
 
@@ -203,8 +203,8 @@ TEST_CASE("tensor parallelism must divide the heads") {
   CHECK(complaint(presets::gpt_6_7b(), presets::h100(), 8) == "none");
   for (const std::int64_t t : {0, -1, 3, 64}) {
     CAPTURE(t);
-    CHECK(complaint(presets::gpt_6_7b(), presets::h100(), t).find("must divide the model's 32 heads, it is " +
-                                                                 std::to_string(t)) != std::string::npos);
+    CHECK(complaint(presets::gpt_6_7b(), presets::h100(), t)
+              .find("must divide the model's 32 heads, it is " + std::to_string(t)) != std::string::npos);
   }
   CHECK(complaint({}, presets::h100(), 1).find("decoder_layers") != std::string::npos);
   CHECK(complaint(presets::gpt_6_7b(), {}, 1).find("memory_bytes") != std::string::npos);
@@ -214,7 +214,9 @@ TEST_CASE("costs do not fall when rows or a length grow") {
   constexpr unsigned seed = 2'311;
   MESSAGE("seed ", seed);
   std::mt19937_64 random{seed};
-  const auto below = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); };
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
   for (const model_spec& preset : presets::models())
     for (const attention_kernel kernel : {attention_kernel::fused, attention_kernel::unfused})
       for (const cluster_spec& cluster : presets::clusters()) {

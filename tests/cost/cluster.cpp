@@ -103,7 +103,8 @@ TEST_CASE("which devices lie on different nodes, by hand") {
   CHECK_FALSE(wide.crosses_nodes(cluster, 0, 2, 3));
   CHECK(wide.crosses_nodes(cluster, 0, 0, 3));
 
-  // Replicas of 3: ranks 0 1 2 | 3 4 5 | 6 7 (node's end) 8, so only the third replica is cut, and between its last two.
+  // Replicas of 3: ranks 0 1 2 | 3 4 5 | 6 7 (node's end) 8, so only the third replica is cut, and between its last
+  // two.
   const rank_grid odd{.devices = 3, .inner = 1};
   CHECK_FALSE(odd.crosses_nodes(cluster, 0, 0, 2));
   CHECK_FALSE(odd.crosses_nodes(cluster, 1, 0, 2));

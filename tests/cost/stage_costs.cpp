@@ -163,7 +163,9 @@ TEST_CASE("cost of a stage is that of its layers one by one; all stages at once 
   constexpr unsigned seed = 5'150;
   MESSAGE("seed ", seed);
   std::mt19937_64 random{seed};
-  const auto below = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); };
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
   for (int round = 0; round < 3'000; ++round) {
     const bool both = below(2) == 0;
     model_spec model = both ? encoder_decoder(1 + below(6), 1 + below(6)) : decoder_only(1 + below(12));
@@ -201,7 +203,8 @@ TEST_CASE("all stages at once ask the model once for each kind") {
   const model_spec model = decoder_only(32);
   const analytic_cost inner{model, presets::h100()};
   std::vector<stage_cost> all;
-  costs_of_stages(model, split_layers(model, 32), counting_model{&inner, &asked}, {2, 64, 0}, recompute_mode::none, all);
+  costs_of_stages(model, split_layers(model, 32), counting_model{&inner, &asked}, {2, 64, 0}, recompute_mode::none,
+                  all);
   CHECK(all.size() == 32);
   CHECK(asked == 3);  // embedding, decoder, head
 }
@@ -218,8 +221,7 @@ TEST_CASE("costs of a stage are held at the largest value") {
       CHECK(c.stored == bytes::max());
       CHECK(c.forward_peak == bytes::max());
       CHECK(boundary_bytes(model, stage, {length, length, 0}) == bytes::max());
-      CHECK(load_bytes(model, stage, {length, length, 0}) ==
-            (stage.embedding || stage.head ? bytes::max() : bytes{0}));
+      CHECK(load_bytes(model, stage, {length, length, 0}) == (stage.embedding || stage.head ? bytes::max() : bytes{0}));
     }
 }
 

@@ -52,11 +52,10 @@ inline plan two_by_two() {
   device_plan& second = replica.devices.emplace_back();
   second.capacity = gib(4);
   second.peak = mib(1536);
-  second.instructions = {compute(opcode::forward, 0, 1, 10 * ms, 20 * ms),
-                         compute(opcode::backward_input, 0, 1, 20 * ms, 30 * ms),
-                         compute(opcode::backward_weight, 0, 1, 30 * ms, 40 * ms),
-                         compute(opcode::forward, 1, 1, 40 * ms, 50 * ms),
-                         compute(opcode::backward, 1, 1, 50 * ms, 60 * ms)};
+  second.instructions = {
+      compute(opcode::forward, 0, 1, 10 * ms, 20 * ms), compute(opcode::backward_input, 0, 1, 20 * ms, 30 * ms),
+      compute(opcode::backward_weight, 0, 1, 30 * ms, 40 * ms), compute(opcode::forward, 1, 1, 40 * ms, 50 * ms),
+      compute(opcode::backward, 1, 1, 50 * ms, 60 * ms)};
   return p;
 }
 

@@ -121,6 +121,9 @@ class analytic_cost {
       layers_[k] = make_layer(model, cluster, static_cast<layer_kind>(k));
   }
 
+  /// What plans name as the source of their costs.
+  [[nodiscard]] static constexpr const char* source() { return "roofline"; }
+
   [[nodiscard]] nanoseconds forward(layer_kind kind, const shape& s, recompute_mode) const {
     return time(layer(kind).forward, kind, s);
   }

@@ -20,6 +20,8 @@ namespace dynapipe {
 /// `encoder`, `decoder` and `embedding` read `rows x input` tokens; `cross_decoder` reads `rows x target` tokens and
 /// attends to `rows x input`; `head` reads `rows x target` tokens, or `rows x input` where target is 0.
 ///
+/// Optional: `source()`, a text that plans name as the source of their costs ("custom" where it is missing).
+///
 /// Required of every model: results are at least 0, do not fall when rows or a length grow, and are held at the largest
 /// value instead of overflowing. Where ranks plan for themselves, results must not depend on compiler flags.
 template <class Model>

@@ -120,7 +120,7 @@ class trace_writer {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"{2}\" y=\"20\">{3} ms predicted, lower bound {4} ms; forward blue, backward green</text>\n",
-      left + width + 30, height, left, in_ms(p.predicted), in_ms(p.lower_bound));
+      left + width + 60, height, left, in_ms(p.predicted), in_ms(p.lower_bound));
   auto at = std::back_inserter(out);
   int y = top;
   for (std::size_t r = 0; r < p.replicas.size(); ++r, y += 12)

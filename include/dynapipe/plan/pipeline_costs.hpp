@@ -63,6 +63,14 @@ class pipeline_costs {
 
   [[nodiscard]] const model_spec& model() const { return model_; }
   [[nodiscard]] const cluster_spec& cluster() const { return cluster_; }
+  /// What plans name as the source of their costs.
+  [[nodiscard]] std::string source() const {
+    if constexpr (requires { std::string{cost_.source()}; }) {
+      return std::string{cost_.source()};
+    } else {
+      return "custom";
+    }
+  }
   [[nodiscard]] const planner_options& options() const { return options_; }
   [[nodiscard]] const std::vector<stage_spec>& stages() const { return stages_; }
   [[nodiscard]] const std::vector<device_id>& stage_device() const { return stage_device_; }

@@ -149,7 +149,7 @@ class planner {
     result.provenance = {.version = version,
                          .model = costs_.model(),
                          .cluster = costs_.cluster(),
-                         .cost_source = "roofline",
+                         .cost_source = costs_.source(),
                          .cost_epoch = 0,
                          .options = describe(options())};
     result.pipeline = {.devices = options().pipeline,
