@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <dynapipe/core/error.hpp>
 #include <dynapipe/core/version.hpp>
 
 #include "commands.hpp"
@@ -34,10 +35,13 @@ int main(int count, char** words) {
   try {
     command::add_plan(app, status);
     command::add_check(app, status);
-    app.parse(count, words);
-    return std::cout.flush() ? status : 2;
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
+    try {
+      app.parse(count, words);
+    } catch (const CLI::Success& help) {
+      status = app.exit(help);
+    }
+    if (!std::cout.flush()) throw dynapipe::error{"standard output cannot be written"};
+    return status;
   } catch (const std::exception& problem) {
     std::cerr << "dynapipe: " << first_line(problem.what()) << '\n';
     return 2;

@@ -1,7 +1,9 @@
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +38,7 @@ struct plan_arguments {
   std::int64_t batch = 0;
   bool all = false;
   std::uint64_t seed = 0;
-  std::string memory_limit;
+  std::optional<std::string> memory_limit;
   std::string out;
   std::string trace;
   std::string draw;
@@ -83,16 +85,22 @@ Spec preset_or_file(const std::string& text, const char* what, const Presets& pr
 class progress_bar {
  public:
   explicit progress_bar(std::size_t total) : total_{total}, shown_{isatty(STDERR_FILENO) != 0 && total > 1} {}
-  void at(std::size_t done) const {
+  progress_bar(const progress_bar&) = delete;
+  progress_bar& operator=(const progress_bar&) = delete;
+  ~progress_bar() {
+    if (open_) std::cerr << '\n';
+  }
+  void at(std::size_t done) {
     if (!shown_) return;
     const std::size_t filled = 40 * done / total_;
     std::cerr << fmt::format("\rplanning [{:<40}] {}/{}", std::string(filled, '#'), done, total_) << std::flush;
-    if (done == total_) std::cerr << '\n';
+    open_ = true;
   }
 
  private:
   std::size_t total_;
   bool shown_;
+  bool open_ = false;
 };
 
 std::string summary_json(const dynapipe::plan_summary& s, dynapipe::nanoseconds planning, std::size_t batch) {
@@ -134,7 +142,7 @@ class plan_run {
   void every() {
     if (arguments_.out.empty()) throw dynapipe::error{"--all needs --out DIR"};
     fs::create_directories(arguments_.out);
-    const progress_bar bar{batches_.size()};
+    progress_bar bar{batches_.size()};
     for (std::size_t k = 0; k < batches_.size(); ++k) {
       try {
         plan_batch(k, (fs::path{arguments_.out} / fmt::format("batch_{:05}.json", k)).string());
@@ -158,9 +166,12 @@ class plan_run {
     const dynapipe::nanoseconds planning{std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count()};
     describe_source(p, k);
 
-    if (!out.empty()) dynapipe::save(p, out);
-    if (!arguments_.trace.empty()) dynapipe::write_file(arguments_.trace, dynapipe::chrome_trace(p));
-    if (!arguments_.draw.empty()) dynapipe::write_file(arguments_.draw, dynapipe::timeline_svg(p));
+    std::list<dynapipe::staged_file> files;
+    if (!out.empty()) files.emplace_back(out, dynapipe::to_json_text(p));
+    if (!arguments_.trace.empty()) files.emplace_back(arguments_.trace, dynapipe::chrome_trace(p));
+    if (!arguments_.draw.empty()) files.emplace_back(arguments_.draw, dynapipe::timeline_svg(p));
+    for (dynapipe::staged_file& file : files)
+      file.commit();
     const dynapipe::plan_summary summary = dynapipe::summarize(p);
     if (arguments_.summary == "json") {
       std::cout << summary_json(summary, planning, k);
@@ -192,6 +203,32 @@ class plan_run {
   std::vector<std::vector<std::int64_t>> batches_;
 };
 
+template <class Number>
+struct number_of {
+  using type = Number;
+};
+template <class Number>
+struct number_of<std::optional<Number>> {
+  using type = Number;
+};
+
+/// An option of one whole number; unlike the library's own reading it takes no blanks, signs that overflow, or nothing.
+template <class Number>
+CLI::Option* add_number(CLI::App& app, const char* name, Number& value, const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&value, name](const std::string& text) {
+            typename number_of<Number>::type read = 0;
+            const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), read);
+            if (text.empty() || end != text.data() + text.size() || problem != std::errc{})
+              throw CLI::ValidationError{name, "'" + text + "' is no whole number in range"};
+            value = read;
+          },
+          help)
+      ->type_name("N");
+}
+
 template <class Enum, std::size_t N>
 CLI::Option* add_word(CLI::App& app, const char* name, Enum& value, const dynapipe::name_table<Enum, N>& table,
                       const char* help) {
@@ -219,24 +256,24 @@ void add_plan(CLI::App& app, int&) {
   plan->add_option("--lengths", a.lengths, "CSV of task,input_tokens,target_tokens, plain or gzipped")->required();
   plan->add_option("--model", a.model, "Model preset, or a JSON file")->required();
   plan->add_option("--cluster", a.cluster, "Cluster preset, or a JSON file")->required();
-  plan->add_option("--pp", a.options.pipeline, "Pipeline devices of one replica")->capture_default_str();
-  plan->add_option("--dp", a.options.data, "Data-parallel replicas")->capture_default_str();
-  plan->add_option("--tp", a.options.tensor, "Tensor-parallel ranks of each device")->capture_default_str();
-  plan->add_option("--stages-per-device", a.options.stages_per_device, "Stages on each device")->capture_default_str();
+  add_number(*plan, "--pp", a.options.pipeline, "Pipeline devices of one replica (default 1)");
+  add_number(*plan, "--dp", a.options.data, "Data-parallel replicas (default 1)");
+  add_number(*plan, "--tp", a.options.tensor, "Tensor-parallel ranks of each device (default 1)");
+  add_number(*plan, "--stages-per-device", a.options.stages_per_device, "Stages on each device (default 1)");
   add_word(*plan, "--placement", a.options.placement, dynapipe::placement_names, "Where stages lie");
   add_word(*plan, "--queues", a.options.queues, dynapipe::queue_style_names, "How a device's transfers queue");
   add_word(*plan, "--schedule", a.options.schedule, dynapipe::schedule_names, "Pipeline schedule");
   add_word(*plan, "--recompute", a.options.recompute, dynapipe::recompute_names, "Activation recomputation");
-  auto* tokens = plan->add_option("--batch-tokens", a.batch_tokens, "Tokens of a global batch (default 65536)");
-  plan->add_option("--batch-samples", a.batch_samples, "Samples of a global batch")->excludes(tokens);
-  auto* batch = plan->add_option("--batch", a.batch, "Which global batch, from 0")->capture_default_str();
-  plan->add_flag("--all", a.all, "Plan every global batch, into the directory --out")->excludes(batch);
-  plan->add_option("--seed", a.seed, "Seed of the shuffle")->capture_default_str();
+  auto* tokens = add_number(*plan, "--batch-tokens", a.batch_tokens, "Tokens of a global batch (default 65536)");
+  add_number(*plan, "--batch-samples", a.batch_samples, "Samples of a global batch")->excludes(tokens);
+  auto* batch = add_number(*plan, "--batch", a.batch, "Which global batch, from 0 (default 0)");
+  auto* all = plan->add_flag("--all", a.all, "Plan every global batch, into the directory --out")->excludes(batch);
+  add_number(*plan, "--seed", a.seed, "Seed of the shuffle (default 0)");
   plan->add_option("--layout", "Layout of micro-batches")->check(CLI::IsMember({"padded"}))->type_name("padded");
   plan->add_option("--memory-limit", a.memory_limit, "Memory of a device, such as 36000MB or 40GiB");
   plan->add_option("--out", a.out, "Plan file, or directory with --all");
-  plan->add_option("--trace", a.trace, "Chrome trace file, for ui.perfetto.dev");
-  plan->add_option("--draw", a.draw, "SVG drawing of the timeline");
+  plan->add_option("--trace", a.trace, "Chrome trace file, for ui.perfetto.dev")->excludes(all);
+  plan->add_option("--draw", a.draw, "SVG drawing of the timeline")->excludes(all);
   plan->add_option("--summary", a.summary, "How to print the summary")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("text|json")
@@ -244,7 +281,7 @@ void add_plan(CLI::App& app, int&) {
   plan->callback([arguments] {
     plan_arguments& given = *arguments;
     if (!given.batch_tokens && !given.batch_samples) given.batch_tokens = 65'536;
-    if (!given.memory_limit.empty()) given.options.memory_limit = parse_bytes(given.memory_limit);
+    if (given.memory_limit) given.options.memory_limit = parse_bytes(*given.memory_limit);
     plan_run run{given};
     given.all ? run.every() : run.one();
   });

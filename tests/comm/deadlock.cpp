@@ -82,11 +82,11 @@ std::string reason(const char* text) {
 
 /// The chain that is found when the search's work is limited to its first start.
 rejection hasty_chain(const programs& ranks) {
-  const detail::flat_programs flat{ranks};
+  const detail::flat_programs<void> flat{ranks};
   std::vector<std::uint32_t> partner;
   REQUIRE(!detail::match_ends(flat, partner));
-  detail::strict_run run{flat, partner};
-  return detail::chain_search{flat, partner, run, 0}.shortest();
+  detail::strict_run<void> run{flat, partner};
+  return detail::chain_search<void>{flat, partner, run, 0}.shortest();
 }
 
 std::size_t flat(const std::vector<std::size_t>& first, operation_place at) { return first[index(at.rank)] + at.op; }

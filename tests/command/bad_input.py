@@ -200,13 +200,13 @@ def samples_that_do_not_fit():
     slow = session.write("slow.json", json.dumps({**CLUSTER, "memory_bytes": 2**30, "launch_floor_ns": 10**18}))
     small = session.write("small.json", json.dumps({**MODEL, "decoder_layers": 1}))
     many = session.write("many.csv", HEADER + "a,30000,20\n" * 300)
-    refuse("times whose sum overflows", ["2^63"], "--batch-samples", 300, "--out", "out.json", lengths=many,
+    refuse("times beyond measure", ["launch_floor_ns"], "--batch-samples", 300, "--out", "out.json", lengths=many,
            model=small, cluster=slow)
     huge = session.write("huge.json", json.dumps({**MODEL, "hidden": 10**9, "heads": 10**9, "ffn": 10**9,
                                                   "gated": True, "dtype": "fp64", "vocabulary": 10**9}))
     refuse("the largest model", [], "--out", "out.json", model=huge)
     late = session.write("late.json", json.dumps({**CLUSTER, "intra_node": {"gbps": 1, "latency_ns": 2**62}}))
-    refuse("the slowest link", ["2^63"], "--tp", "8", "--pp", "2", "--out", "out.json", cluster=late)
+    refuse("the slowest link", ["latency_ns"], "--tp", "8", "--pp", "2", "--out", "out.json", cluster=late)
 
 
 lengths_files()

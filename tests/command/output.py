@@ -220,7 +220,7 @@ def progress():
     status, _, seen = on_a_terminal("--batch-samples", 1, "--all", "--out", "fails", lengths=session.write(
         "fails.csv", HEADER + "".join(rows)))
     session.check(status == 2, "a batch that does not fit exits", status)
-    session.check(re.search(r"(^|\n)dynapipe: sample", seen), "the error stands behind the bar:", repr(seen))
+    session.check(re.search(r"(^|\n)dynapipe: batch 2: sample", seen), "the error stands behind the bar:", repr(seen))
 
 
 help_and_version()

@@ -12,6 +12,27 @@
 
 namespace dynapipe {
 
+namespace detail {
+
+inline constexpr std::size_t no_weight = static_cast<std::size_t>(-1);
+
+/// Weights of one group, a chain from `first` to `last`.
+struct weight_group {
+  std::int64_t sum = 0;
+  std::size_t first = no_weight;
+  std::size_t last = no_weight;
+};
+
+/// A partial solution: groups, largest sum first.
+struct partial_spread {
+  std::vector<weight_group> groups;
+  std::size_t age;
+
+  [[nodiscard]] std::int64_t width() const { return groups.front().sum - groups.back().sum; }
+};
+
+}  // namespace detail
+
 /// Spreads weights over `replicas` groups of nearly equal sums by the largest differencing method.
 ///
 /// Problem: number partitioning, minimise the spread of the sums. Method (Karmarkar and Karp, 1982): every weight
@@ -22,44 +43,35 @@ namespace dynapipe {
 /// ones last. A heuristic without a bound, in practice within 1 % of even for more than a few weights a group.
 /// Deterministic: equal spreads join the older partial solution first. O(n (r log r + log n)) time, O(n r) memory for
 /// n weights and r groups; never throws.
-[[nodiscard]] inline std::vector<std::vector<std::size_t>> balance(std::span<const nanoseconds> weights,
-                                                                   std::size_t replicas) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<std::vector<std::size_t>> balance(std::span<const nanoseconds> weights,
+                                                            std::size_t replicas) {
   DYNAPIPE_ASSERT(replicas > 0);
-  constexpr std::size_t none = static_cast<std::size_t>(-1);
-  struct group {
-    std::int64_t sum = 0;
-    std::size_t first = none;  ///< of a chain of weights through `next`
-    std::size_t last = none;
-  };
-  struct partial {
-    std::vector<group> groups;  ///< largest sum first
-    std::size_t age;
-    [[nodiscard]] std::int64_t spread() const { return groups.front().sum - groups.back().sum; }
-  };
+  constexpr std::size_t none = detail::no_weight;
   std::vector<std::size_t> next(weights.size(), none);
-  std::vector<partial> heap;
+  std::vector<detail::partial_spread> heap;
   heap.reserve(weights.size());
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    heap.push_back({std::vector<group>(replicas), i});
+    heap.push_back({std::vector<detail::weight_group>(replicas), i});
     heap.back().groups.front() = {weights[i].value(), i, i};
   }
-  const auto later = [](const partial& a, const partial& b) {
-    return a.spread() != b.spread() ? a.spread() < b.spread() : a.age > b.age;
+  const auto later = [](const detail::partial_spread& a, const detail::partial_spread& b) {
+    return a.width() != b.width() ? a.width() < b.width() : a.age > b.age;
   };
   std::make_heap(heap.begin(), heap.end(), later);
   const auto pop = [&] {
     std::pop_heap(heap.begin(), heap.end(), later);
-    partial top = std::move(heap.back());
+    detail::partial_spread top = std::move(heap.back());
     heap.pop_back();
     return top;
   };
   for (std::size_t age = weights.size(); heap.size() > 1; ++age) {
-    partial a = pop();
-    const partial b = pop();
+    detail::partial_spread a = pop();
+    const detail::partial_spread b = pop();
     for (std::size_t g = 0; g < replicas; ++g) {
-      const group& other = b.groups[replicas - 1 - g];
+      const detail::weight_group& other = b.groups[replicas - 1 - g];
       if (other.first == none) continue;
-      group& mine = a.groups[g];
+      detail::weight_group& mine = a.groups[g];
       mine.sum = saturating_add(mine.sum, other.sum);
       if (mine.first == none) {
         mine.first = other.first;
@@ -68,8 +80,9 @@ namespace dynapipe {
       }
       mine.last = other.last;
     }
-    std::sort(a.groups.begin(), a.groups.end(),
-              [](const group& x, const group& y) { return x.sum != y.sum ? x.sum > y.sum : x.first < y.first; });
+    std::sort(a.groups.begin(), a.groups.end(), [](const detail::weight_group& x, const detail::weight_group& y) {
+      return x.sum != y.sum ? x.sum > y.sum : x.first < y.first;
+    });
     a.age = age;
     heap.push_back(std::move(a));
     std::push_heap(heap.begin(), heap.end(), later);

@@ -14,7 +14,8 @@ namespace dynapipe {
 /// result is the same everywhere. Neighbours have similar lengths, which is what a contiguous partition needs.
 ///
 /// O(n log n), never throws. Source: DynaPipe (arXiv 2311.10418), section 4.1.
-[[nodiscard]] inline std::vector<sample_id> order_by_length(std::span<const sample_lengths> lengths) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<sample_id> order_by_length(std::span<const sample_lengths> lengths) {
   std::vector<sample_id> order(lengths.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     order[i] = to_id<sample_id>(i);

@@ -41,6 +41,7 @@ namespace detail {
 ///
 /// With one length, longest first, the shape of a range depends only on its first padded length and its count: samples
 /// of equal padded length share a row.
+template <class Lazy>
 class range_times {
  public:
   /// Rows end before ranges that take longer than `useful`, but hold every sample that fits alone.
@@ -107,7 +108,8 @@ std::optional<std::int64_t> useful_time(std::span<const sample_lengths> ordered,
 
 /// The cut of least sum among those whose micro-batches all take at most `limit`; of equal sums, the one with the
 /// largest first micro-batches. None where some sample alone takes longer. O(samples x longest row).
-inline std::optional<partition_result> least_sum(const range_times& times, std::int64_t limit) {
+template <class Lazy>
+std::optional<partition_result> least_sum(const range_times<Lazy>& times, std::int64_t limit) {
   const std::size_t n = times.samples();
   std::vector<std::int64_t> best(n + 1, 0);
   std::vector<std::size_t> taken(n, 0);
@@ -116,7 +118,7 @@ inline std::optional<partition_result> least_sum(const range_times& times, std::
     const std::span<const std::int64_t> row = times.row(i);
     for (std::size_t count = 1; count <= row.size() && row[count - 1] <= limit; ++count) {
       const std::int64_t sum = saturating_add(row[count - 1], best[i + count]);
-      if (sum <= least && sum < int64_limit) {
+      if (sum <= least) {
         least = sum;
         taken[i] = count;
       }
@@ -159,7 +161,7 @@ template <class ShapeTime>
   if (ordered.empty()) return partition_result{};
   const std::optional<std::int64_t> useful = detail::useful_time(ordered, shapes, time, options);
   if (!useful) return std::nullopt;
-  const detail::range_times times{ordered, shapes, time, *useful};
+  const detail::range_times<void> times{ordered, shapes, time, *useful};
 
   std::int64_t least = 0;
   std::int64_t most = 0;
@@ -194,7 +196,8 @@ template <class ShapeTime>
   while (!open.empty()) {
     const interval now = open.back();
     open.pop_back();
-    if (key({.cuts = {}, .t_max = nanoseconds{now.lo}, .sum = now.sum}) >= key(*best)) continue;
+    const wide_int bound = key({.cuts = {}, .t_max = nanoseconds{now.lo}, .sum = now.sum});
+    if (bound > key(*best) || (bound == key(*best) && now.lo >= best->t_max.value())) continue;
     const std::int64_t middle = now.lo + (now.hi - now.lo) / 2;
     const std::optional<partition_result> found = solve(middle);
     push(middle + 1, now.hi, now.sum);

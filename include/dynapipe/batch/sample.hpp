@@ -47,8 +47,9 @@ struct shape_options {
 /// The longest length that plans accept, in tokens.
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 31;
 
-/// What `model` reads of `s`. A decoder-only model reads input and target as one sequence, less the offset but at least
-/// one token; its loss tokens are the target's, or, without a target, all but the first of the sequence.
+/// What `model` reads of `s`, at least one token wherever it reads. A decoder-only model reads input and target as one
+/// sequence, less the offset; its loss tokens are the target's, or, without a target, all but the first of the
+/// sequence.
 ///
 /// @throws error where a length is negative, above 2^31, or both are 0; `number` names the sample.
 [[nodiscard]] inline sample_lengths lengths_read(const model_spec& model, const sample& s, const shape_options& options,
@@ -60,7 +61,8 @@ inline constexpr std::int64_t longest_length = std::int64_t{1} << 31;
   if (s.input < 0 || s.target < 0) fail("a length is negative");
   if (s.input > longest_length || s.target > longest_length) fail("a length is above 2^31 tokens");
   if (s.input == 0 && s.target == 0) fail("it has no token");
-  if (model.encoder_decoder()) return {s.input, s.target + options.extra_decoder_tokens, s.target};
+  if (model.encoder_decoder())
+    return {s.input, std::max<std::int64_t>(1, s.target + options.extra_decoder_tokens), s.target};
   const std::int64_t sequence = s.input + s.target;
   return {std::max<std::int64_t>(1, sequence - options.sequence_offset), 0, s.target > 0 ? s.target : sequence - 1};
 }

@@ -14,7 +14,8 @@ namespace dynapipe {
 /// The programs of a pipeline's devices in the terms of the deadlock check: computations and transfers in list order,
 /// each named by its number in `operation_index`. Waits need no place of their own: in one queue whose transfers are
 /// rendezvous, what stands behind a transfer waits for it already. O(steps).
-[[nodiscard]] inline std::vector<rank_program> rank_programs(const pipeline_problem& problem, const program& lists) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<rank_program> rank_programs(const pipeline_problem& problem, const program& lists) {
   const operation_index number{problem};
   std::vector<rank_program> result(lists.size());
   for (std::size_t d = 0; d < lists.size(); ++d) {
@@ -49,7 +50,8 @@ namespace dynapipe {
 
 /// Proves that a program cannot deadlock, with the global order as certificate, or says who waits for whom. See
 /// `check_deadlock`.
-[[nodiscard]] inline deadlock_report certify(const pipeline_problem& problem, const program& lists) {
+template <class Lazy = void>
+[[nodiscard]] deadlock_report certify(const pipeline_problem& problem, const program& lists) {
   return check_deadlock(rank_programs(problem, lists));
 }
 

@@ -37,11 +37,12 @@ namespace detail {
 /// ("other end", "grouped") to another position. A chain closes where it re-enters the cluster that it left, at another
 /// position. Breadth first, with a high-water mark for each rank: every position is entered at most once, though any
 /// earlier position counts as a neighbour. Length: the number of "behind" links.
+template <class Lazy>
 class chain_search {
  public:
   /// `work_limit`: positions entered or looked through, over all starts, after which no new start is tried. The default
   /// is some tens of milliseconds.
-  chain_search(const flat_programs& flat, const std::vector<std::uint32_t>& partner, strict_run& run,
+  chain_search(const flat_programs<Lazy>& flat, const std::vector<std::uint32_t>& partner, strict_run<Lazy>& run,
                std::size_t work_limit = 4'000'000)
       : flat_{flat},
         partner_{partner},
@@ -194,9 +195,9 @@ class chain_search {
     steps.push_back({flat_.place(arrived), wait_link::behind});
   }
 
-  const flat_programs& flat_;
+  const flat_programs<Lazy>& flat_;
   const std::vector<std::uint32_t>& partner_;
-  strict_run& run_;
+  strict_run<Lazy>& run_;
   std::vector<entry> entries_;
   std::vector<std::uint32_t> reached_;
   std::vector<std::uint32_t> previous_;
@@ -206,7 +207,8 @@ class chain_search {
 };
 
 /// Whether the graph of `nodes` nodes and directed `edges` has no cycle. Linear.
-inline bool acyclic(std::uint32_t nodes, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& edges) {
+template <class Lazy = void>
+bool acyclic(std::uint32_t nodes, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& edges) {
   std::vector<std::size_t> first(std::size_t{nodes} + 1, 0);
   std::vector<std::uint32_t> incoming(nodes, 0);
   for (const auto& [from, to] : edges) {
@@ -230,9 +232,10 @@ inline bool acyclic(std::uint32_t nodes, const std::vector<std::pair<std::uint32
 }
 
 /// The order that is left when a rank has the queues of `style`; see `finishes_with`.
+template <class Lazy>
 class relaxed_order {
  public:
-  relaxed_order(const flat_programs& flat, const std::vector<std::uint32_t>& partner, queue_style style)
+  relaxed_order(const flat_programs<Lazy>& flat, const std::vector<std::uint32_t>& partner, queue_style style)
       : flat_{flat}, partner_{partner}, style_{style}, last_(2 * std::size_t{flat.ranks()}, no_index) {
     for (std::uint32_t r = 0; r < flat.ranks(); ++r)
       add_rank(r);
@@ -297,7 +300,7 @@ class relaxed_order {
     before = event(x);
   }
 
-  const flat_programs& flat_;
+  const flat_programs<Lazy>& flat_;
   const std::vector<std::uint32_t>& partner_;
   queue_style style_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges_;
@@ -306,8 +309,9 @@ class relaxed_order {
   std::uint32_t computed_ = no_index;
 };
 
-inline std::string operation_text(std::span<const rank_program> programs, operation_place place,
-                                  std::span<const std::string> labels, bool with_size = false) {
+template <class Lazy = void>
+std::string operation_text(std::span<const rank_program> programs, operation_place place,
+                           std::span<const std::string> labels, bool with_size = false) {
   const rank_operation& o = programs[index(place.rank)][place.op];
   const std::string name = o.id < labels.size() ? labels[o.id] : std::to_string(o.id);
   std::string text = place_text(place) + " (";
@@ -324,8 +328,9 @@ inline std::string operation_text(std::span<const rank_program> programs, operat
 ///
 /// `labels[id]` names the message or computation `id`; ids beyond are written as numbers. Operations are counted from 0
 /// in their rank's list, members of groups like all others.
-[[nodiscard]] inline std::string explain(std::span<const rank_program> programs, const rejection& why,
-                                         std::span<const std::string> labels = {}) {
+template <class Lazy = void>
+[[nodiscard]] std::string explain(std::span<const rank_program> programs, const rejection& why,
+                                  std::span<const std::string> labels = {}) {
   const auto text = [&](std::size_t step, bool with_size) {
     return detail::operation_text(programs, why.steps[step].place, labels, with_size);
   };
@@ -364,11 +369,12 @@ inline std::string operation_text(std::span<const rank_program> programs, operat
 /// under every style.
 ///
 /// Complexity: linear. Throws as `find_order`. Source: NCCL user guide, point-to-point and group calls.
-[[nodiscard]] inline bool finishes_with(std::span<const rank_program> programs, queue_style style) {
-  const detail::flat_programs flat{programs};
+template <class Lazy = void>
+[[nodiscard]] bool finishes_with(std::span<const rank_program> programs, queue_style style) {
+  const detail::flat_programs<Lazy> flat{programs};
   std::vector<std::uint32_t> partner;
   if (detail::match_ends(flat, partner)) return false;
-  return detail::relaxed_order{flat, partner, style}.finishes();
+  return detail::relaxed_order<Lazy>{flat, partner, style}.finishes();
 }
 
 /// Decides whether the programs match and finish in the strictest world, with a proof or a reason; see
@@ -378,8 +384,9 @@ inline std::string operation_text(std::span<const rank_program> programs, operat
 /// and place in their sequence; of chains a shortest one.
 /// Complexity: linear where it accepts; a refusal adds a bounded search and the two runs of `finishes_with`.
 /// Throws as `find_order`.
-[[nodiscard]] inline deadlock_report check_deadlock(std::span<const rank_program> programs) {
-  const detail::flat_programs flat{programs};
+template <class Lazy = void>
+[[nodiscard]] deadlock_report check_deadlock(std::span<const rank_program> programs) {
+  const detail::flat_programs<Lazy> flat{programs};
   std::vector<std::uint32_t> partner;
   deadlock_report report;
   if (std::optional<rejection> mismatch = detail::match_ends(flat, partner)) {
@@ -389,14 +396,14 @@ inline std::string operation_text(std::span<const rank_program> programs, operat
   if (std::optional<rejection> late = detail::late_data(flat)) {
     report.why = std::move(*late);
   } else {
-    detail::strict_run run{flat, partner};
+    detail::strict_run<Lazy> run{flat, partner};
     report.accepted = run.finished();
     if (report.accepted)
       report.certificate = run.certificate();
     else
-      report.why = detail::chain_search{flat, partner, run}.shortest();
+      report.why = detail::chain_search<Lazy>{flat, partner, run}.shortest();
   }
-  const auto finishes = [&](queue_style style) { return detail::relaxed_order{flat, partner, style}.finishes(); };
+  const auto finishes = [&](queue_style style) { return detail::relaxed_order<Lazy>{flat, partner, style}.finishes(); };
   report.safe_per_pair = report.accepted || finishes(queue_style::per_peer);
   report.safe_per_edge = report.accepted || finishes(queue_style::per_direction);
   return report;

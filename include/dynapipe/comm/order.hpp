@@ -18,6 +18,7 @@ namespace dynapipe {
 namespace detail {
 
 /// Follows given orders. A receive starts before its consumer is next only where all that runs until then still fits.
+template <class Lazy>
 class given_orders {
  public:
   given_orders(const pipeline_problem& problem, const schedule& orders)
@@ -112,10 +113,11 @@ class given_orders {
 ///
 /// @throws infeasible naming the device and the bytes, where the orders do not fit the memory; error where the orders
 /// themselves wait for each other. O((passes + transfers) x (devices + waiting transfers)).
-[[nodiscard]] inline program order_transfers(const pipeline_problem& problem, const schedule& orders) {
+template <class Lazy = void>
+[[nodiscard]] program order_transfers(const pipeline_problem& problem, const schedule& orders) {
   DYNAPIPE_ASSERT(is_sound(problem));
   require_feasible(problem);
-  detail::given_orders policy{problem, orders};
+  detail::given_orders<Lazy> policy{problem, orders};
   for (std::size_t d = 0; d < problem.devices; ++d)
     if (policy.least_memory(d) > problem.capacity[d])
       throw infeasible{"this order of operations needs " + std::to_string(policy.least_memory(d).value()) +

@@ -87,11 +87,13 @@ namespace detail {
 
 inline constexpr std::uint32_t no_index = std::numeric_limits<std::uint32_t>::max();
 
-inline std::string place_text(operation_place place) {
+template <class Lazy = void>
+std::string place_text(operation_place place) {
   return "rank " + std::to_string(index(place.rank)) + " op " + std::to_string(place.op);
 }
 
 /// All operations in one row, rank after rank, and the positions that they form.
+template <class Lazy>
 class flat_programs {
  public:
   explicit flat_programs(std::span<const rank_program> programs) : programs_{programs} {
@@ -178,7 +180,8 @@ void counting_sort(std::vector<std::uint32_t>& ops, std::uint32_t buckets, Key k
 
 /// Finds every transfer's other end (`partner`, `no_index` for computations), or the first pair that does not agree, by
 /// sender, receiver and place in their sequence.
-inline std::optional<rejection> match_ends(const flat_programs& flat, std::vector<std::uint32_t>& partner) {
+template <class Lazy = void>
+std::optional<rejection> match_ends(const flat_programs<Lazy>& flat, std::vector<std::uint32_t>& partner) {
   std::vector<std::uint32_t> sends;
   std::vector<std::uint32_t> recvs;
   for (std::uint32_t x = 0; x < flat.ops(); ++x) {
@@ -213,7 +216,8 @@ inline std::optional<rejection> match_ends(const flat_programs& flat, std::vecto
 }
 
 /// A send whose data is made at its own position or later: it waits for what stands behind itself.
-inline std::optional<rejection> late_data(const flat_programs& flat) {
+template <class Lazy = void>
+std::optional<rejection> late_data(const flat_programs<Lazy>& flat) {
   for (std::uint32_t x = 0; x < flat.ops(); ++x) {
     if (flat.op(x).made_by == rank_operation::unknown) continue;
     const std::uint32_t source = flat.rank_ops[flat.rank_of[x]] + static_cast<std::uint32_t>(flat.op(x).made_by);
@@ -228,9 +232,10 @@ inline std::optional<rejection> late_data(const flat_programs& flat) {
 }
 
 /// The clusters of positions that happen at once, and the greedy run over them.
+template <class Lazy>
 class strict_run {
  public:
-  strict_run(const flat_programs& flat, const std::vector<std::uint32_t>& partner)
+  strict_run(const flat_programs<Lazy>& flat, const std::vector<std::uint32_t>& partner)
       : flat_{flat}, event_(flat.positions(), no_index), parent_(flat.positions()), ring_(flat.positions()) {
     for (std::uint32_t p = 0; p < flat.positions(); ++p)
       parent_[p] = ring_[p] = p;
@@ -297,7 +302,7 @@ class strict_run {
     }
   }
 
-  const flat_programs& flat_;
+  const flat_programs<Lazy>& flat_;
   std::vector<std::uint32_t> event_;  // by position; no_index for what never happens
   std::vector<std::uint32_t> parent_;
   std::vector<std::uint32_t> ring_;
@@ -312,11 +317,12 @@ class strict_run {
 /// Complexity: linear; no explanation is sought, so this is the check for a search that tries many orders.
 /// Throws `error` naming rank and operation for a peer out of range, a transfer to itself outside a group, negative
 /// bytes, a `made_by` that is no computation of the rank, and a group without a first member.
-[[nodiscard]] inline std::optional<order_certificate> find_order(std::span<const rank_program> programs) {
-  const detail::flat_programs flat{programs};
+template <class Lazy = void>
+[[nodiscard]] std::optional<order_certificate> find_order(std::span<const rank_program> programs) {
+  const detail::flat_programs<Lazy> flat{programs};
   std::vector<std::uint32_t> partner;
   if (detail::match_ends(flat, partner) || detail::late_data(flat)) return std::nullopt;
-  const detail::strict_run run{flat, partner};
+  const detail::strict_run<Lazy> run{flat, partner};
   if (!run.finished()) return std::nullopt;
   return run.certificate();
 }
@@ -326,7 +332,8 @@ class strict_run {
 /// Shares no code with the check: it compares the event numbers along every rank, of both ends of every transfer, and
 /// of computations and the sends that need them. False, never an exception, for anything malformed.
 /// Complexity: O(n log n).
-[[nodiscard]] inline bool certifies(std::span<const rank_program> programs, const order_certificate& certificate) {
+template <class Lazy = void>
+[[nodiscard]] bool certifies(std::span<const rank_program> programs, const order_certificate& certificate) {
   struct end_of_transfer {
     std::size_t from = 0;
     std::size_t to = 0;

@@ -230,7 +230,7 @@ class analytic_cost {
     const wide_int one = wide_int{1} << shift;
     const wide_int per_token =
         static_cast<wide_int>(blocks) * 2 * (tensor_ - 1) * model.hidden * size_of(model.type) * 8000;
-    return {.constant = one * (blocks * 2 * (tensor_ - 1) * link.latency.value()),
+    return {.constant = one * blocks * 2 * (tensor_ - 1) * link.latency.value(),
             .queries = per_token * one / (static_cast<wide_int>(megabits) * tensor_)};
   }
 

@@ -136,14 +136,16 @@ inline void require_sound(const cluster_spec& cluster) {
     if (!(value >= 1e-3 && value <= 1e9))
       fail(std::string{field} + " must lie in 0.001..10^9, it is " + std::to_string(value));
   };
-  const auto at_least = [&](std::int64_t value, std::int64_t least, const char* field) {
-    if (value < least)
-      fail(std::string{field} + " must be at least " + std::to_string(least) + ", it is " + std::to_string(value));
+  const auto within = [&](std::int64_t value, std::int64_t least, std::int64_t most, const char* field) {
+    if (value < least || value > most)
+      fail(std::string{field} + " must lie in " + std::to_string(least) + ".." + std::to_string(most) + ", it is " +
+           std::to_string(value));
   };
-  at_least(cluster.devices_per_node, 1, "devices_per_node");
-  at_least(cluster.memory.value(), 1, "memory_bytes");
-  at_least(cluster.reserve.value(), 0, "reserve_bytes");
-  at_least(cluster.launch_floor.value(), 0, "launch_floor_ns");
+  constexpr std::int64_t longest_ns = 1'000'000'000'000;
+  within(cluster.devices_per_node, 1, 1'000'000, "devices_per_node");
+  within(cluster.memory.value(), 1, int64_limit, "memory_bytes");
+  within(cluster.reserve.value(), 0, int64_limit, "reserve_bytes");
+  within(cluster.launch_floor.value(), 0, longest_ns, "launch_floor_ns");
   rate(cluster.matmul_tflops, "matmul_tflops");
   rate(cluster.memory_gbps, "memory_gbps");
   if (!(cluster.efficiency >= 1e-3 && cluster.efficiency <= 1))
@@ -151,8 +153,8 @@ inline void require_sound(const cluster_spec& cluster) {
   for (const auto& [link, place] :
        {std::pair{&cluster.intra_node, "intra_node"}, {&cluster.inter_node, "inter_node"}}) {
     rate(link->gbps, (std::string{place} + ".gbps").c_str());
-    at_least(link->latency.value(), 0, (std::string{place} + ".latency_ns").c_str());
-    at_least(link->ranks_per_link, 1, (std::string{place} + ".ranks_per_link").c_str());
+    within(link->latency.value(), 0, longest_ns, (std::string{place} + ".latency_ns").c_str());
+    within(link->ranks_per_link, 1, 1'000'000, (std::string{place} + ".ranks_per_link").c_str());
   }
 }
 

@@ -118,19 +118,20 @@ namespace presets {
 /// @throws error naming the field, where a size is not positive or two fields contradict each other.
 inline void require_sound(const model_spec& model) {
   const auto fail = [&](const std::string& what) { throw error{"model '" + model.name + "': " + what}; };
-  const auto positive = [&](std::int64_t value, const char* field) {
-    if (value <= 0 || value > 1'000'000'000)
-      fail(std::string{field} + " must lie in 1..10^9, it is " + std::to_string(value));
+  const auto within = [&](std::int64_t value, std::int64_t least, std::int64_t most, const char* field) {
+    if (value < least || value > most)
+      fail(std::string{field} + " must lie in " + std::to_string(least) + ".." + std::to_string(most) + ", it is " +
+           std::to_string(value));
   };
-  positive(model.decoder_layers, "decoder_layers");
-  if (model.encoder_layers < 0 || model.encoder_layers > 1'000'000'000)
-    fail("encoder_layers must lie in 0..10^9, it is " + std::to_string(model.encoder_layers));
-  positive(model.hidden, "hidden");
-  positive(model.heads, "heads");
-  positive(model.kv_heads, "kv_heads");
-  positive(model.head_dim, "head_dim");
-  positive(model.ffn, "ffn");
-  positive(model.vocabulary, "vocabulary");
+  within(model.decoder_layers, 1, 10'000, "decoder_layers");
+  within(model.encoder_layers, 0, 10'000, "encoder_layers");
+  within(model.hidden, 1, 1'000'000, "hidden");
+  within(model.heads, 1, 1'000'000, "heads");
+  within(model.kv_heads, 1, 1'000'000, "kv_heads");
+  within(model.head_dim, 1, 1'000'000, "head_dim");
+  within(model.heads * model.head_dim, 1, 10'000'000, "heads * head_dim");
+  within(model.ffn, 1, 100'000'000, "ffn");
+  within(model.vocabulary, 1, 100'000'000, "vocabulary");
   if (model.heads % model.kv_heads != 0)
     fail("heads (" + std::to_string(model.heads) + ") must be a multiple of kv_heads (" +
          std::to_string(model.kv_heads) + ")");

@@ -26,7 +26,8 @@ namespace dynapipe {
 /// embeds, and so does an encoder-decoder's first stage with decoder layers (it reads the decoder's tokens).
 ///
 /// @throws error where there are more stages than layers, or none. O(stages).
-[[nodiscard]] inline std::vector<stage_spec> split_layers(const model_spec& model, std::int64_t stages) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<stage_spec> split_layers(const model_spec& model, std::int64_t stages) {
   if (stages < 1 || stages > model.layers())
     throw error{"model '" + model.name + "' has " + std::to_string(model.layers()) + " layers: it cannot be cut into " +
                 std::to_string(stages) + " pipeline stages (lower --pp or --stages-per-device)"};
@@ -104,7 +105,8 @@ template <class Bill>
   add(layer_kind::encoder, stage.encoder.count(), s);
   add(model.decoder_kind(), stage.decoder.count(), s);
   if (stage.head) add(layer_kind::head, 1, s);
-  if (!stage.embedding && sum.stored < int64_limit) {
+  const bool fed = stage.encoder.count() > 0 ? stage.encoder.from > 0 : stage.decoder.from > 0;
+  if (fed && sum.stored < int64_limit) {
     const std::int64_t length = stage.encoder.count() == 0 && model.encoder_decoder() ? s.target : s.input;
     const std::int64_t input = saturating_mul(saturating_mul(s.rows, length), model.hidden * size_of(model.type));
     sum.stored = std::max<std::int64_t>(0, sum.stored - input);
@@ -153,9 +155,9 @@ void costs_of_stages(const model_spec& model, const std::vector<stage_spec>& sta
 
 /// The tensors that a micro-batch of shape `s` carries from `stage` to the stage after it, as (rows, length, hidden):
 /// the hidden states; after a decoder layer of an encoder-decoder model the encoder's output before them.
-[[nodiscard]] inline std::vector<std::array<std::int64_t, 3>> boundary_tensors(const model_spec& model,
-                                                                               const stage_spec& stage,
-                                                                               const shape& s) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<std::array<std::int64_t, 3>> boundary_tensors(const model_spec& model,
+                                                                        const stage_spec& stage, const shape& s) {
   if (!model.encoder_decoder()) return {{s.rows, s.input, model.hidden}};
   if (stage.decoder.count() == 0) return {{s.rows, s.input, model.hidden}};
   return {{s.rows, s.input, model.hidden}, {s.rows, s.target, model.hidden}};

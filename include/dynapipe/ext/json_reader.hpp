@@ -54,7 +54,6 @@ inline constexpr std::size_t deepest = 200;
 /// Finds where a text stops being JSON: takes every event and remembers the position of the error.
 struct error_finder : nlohmann::json_sax<json> {
   std::size_t at = 0;
-  std::string token;
 
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
@@ -68,9 +67,8 @@ struct error_finder : nlohmann::json_sax<json> {
   bool end_object() override { return true; }
   bool start_array(std::size_t) override { return true; }
   bool end_array() override { return true; }
-  bool parse_error(std::size_t where, const std::string& last_token, const json::exception&) override {
+  bool parse_error(std::size_t where, const std::string&, const json::exception&) override {
     at = where;
-    token = last_token;
     return false;
   }
 };
@@ -99,14 +97,22 @@ inline void require_shallow(std::string_view text, const std::string& name) {
 /// @throws error with line and column, where `text` is no JSON.
 [[nodiscard]] inline json parse(std::string_view text, const std::string& name) {
   require_shallow(text, name);
-  try {
-    return json::parse(text.begin(), text.end());
-  } catch (const json::exception&) {
+  const auto fault = [&](const auto& reason) {
     error_finder found;
     json::sax_parse(text.begin(), text.end(), &found);
     const std::size_t at = found.at > 0 ? found.at - 1 : 0;
-    throw error{position(name, text, at) + ": no JSON: " +
-                (at >= text.size() ? "the text ends too early" : "unexpected '" + shorten(found.token) + "'")};
+    return error{position(name, text, at) + ": no JSON: " + reason(at)};
+  };
+  try {
+    return json::parse(text.begin(), text.end());
+  } catch (const json::out_of_range&) {
+    throw fault([](std::size_t) { return "a number that is too large"; });
+  } catch (const json::exception&) {
+    throw fault([&](std::size_t at) -> std::string {
+      if (at >= text.size()) return "the text ends too early";
+      if (text[at] > ' ' && text[at] <= '~') return std::string{"unexpected '"} + text[at] + '\'';
+      return "unexpected byte " + std::to_string(static_cast<unsigned char>(text[at]));
+    });
   }
 }
 

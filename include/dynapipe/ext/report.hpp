@@ -52,7 +52,7 @@ struct plan_summary {
     result.real_tokens += s.input + s.target;
   for (const sample_id id : p.dropped)
     result.real_tokens -= p.lengths[index(id)].input + p.lengths[index(id)].target;
-  std::int64_t busy = 0;
+  double busy = 0;
   std::int64_t devices = 0;
   for (const replica_plan& replica : p.replicas) {
     for (const planned_micro_batch& mb : replica.micro_batches) {
@@ -68,11 +68,12 @@ struct plan_summary {
       result.capacity[d] = std::max(result.capacity[d], device.capacity);
       ++devices;
       for (const instruction& i : device.instructions)
-        if (i.op >= opcode::forward && i.op <= opcode::backward_weight) busy += (i.end - i.start).value();
+        if (i.op >= opcode::forward && i.op <= opcode::backward_weight)
+          busy += static_cast<double>((i.end - i.start).value());
     }
   }
   const double whole = static_cast<double>(p.predicted.value()) * static_cast<double>(devices);
-  result.bubble = whole > 0 ? 1 - static_cast<double>(busy) / whole : 0;
+  result.bubble = whole > 0 ? 1 - busy / whole : 0;
   return result;
 }
 
@@ -120,7 +121,8 @@ namespace detail {
   std::string out;
   for (std::size_t d = 0; d < from.devices.size(); ++d) {
     std::string cells(columns, '.');
-    std::vector<double> share(columns, 0.5);
+    std::vector<double> share(columns, 0);
+    std::vector<double> idle(columns, 1);
     for (const instruction& i : from.devices[d].instructions) {
       if (i.op < opcode::forward || i.op > opcode::backward_weight) continue;
       const char letter = static_cast<char>((i.op == opcode::forward ? 'a' : 'A') + static_cast<int>(index(i.mb) % 26));
@@ -128,11 +130,14 @@ namespace detail {
       const double end = static_cast<double>(i.end.value()) / slice;
       for (auto c = static_cast<std::size_t>(start); c < columns && static_cast<double>(c) < end; ++c) {
         const double covered = std::min(end, static_cast<double>(c + 1)) - std::max(start, static_cast<double>(c));
-        if (covered < share[c]) continue;
+        idle[c] -= covered;
+        if (covered <= share[c]) continue;
         share[c] = covered;
         cells[c] = letter;
       }
     }
+    for (std::size_t c = 0; c < columns; ++c)
+      if (idle[c] > share[c]) cells[c] = '.';
     fmt::format_to(std::back_inserter(out), "device {:>2} |{}|\n", d, cells);
   }
   fmt::format_to(std::back_inserter(out), "{:>10}{:<{}}{}\n", "0 ", "", columns > 8 ? columns - 8 : 0,

@@ -45,15 +45,9 @@ class trace_writer {
     out_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
     for (std::size_t r = 0; r < plan_.replicas.size(); ++r) {
       event(R"("ph":"M","name":"process_name","pid":{},"args":{{"name":"replica {}"}})", r, r);
-      for (std::size_t d = 0; d < plan_.replicas[r].devices.size(); ++d) {
-        for (std::size_t track = 0; track < 3; ++track)
-          event(R"("ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"device {} {}"}})", r, 3 * d + track,
-                d,
-                track == 0   ? "compute"
-                : track == 1 ? "send"
-                             : "receive");
+      tracks_.clear();
+      for (std::size_t d = 0; d < plan_.replicas[r].devices.size(); ++d)
         device(r, d);
-      }
     }
     out_ += "\n]}\n";
     return std::move(out_);
@@ -68,7 +62,20 @@ class trace_writer {
     out_ += '}';
   }
 
+  /// The track called `name` of a replica; names it when it first appears. Events of one track never overlap in part,
+  /// which trace viewers cannot show: transfers have a track for each peer and direction.
+  std::size_t track(std::size_t r, std::string name) {
+    for (std::size_t i = 0; i < tracks_.size(); ++i)
+      if (tracks_[i] == name) return i;
+    event(R"("ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}})", r, tracks_.size(), name);
+    event(R"("ph":"M","name":"thread_sort_index","pid":{},"tid":{},"args":{{"sort_index":{}}})", r, tracks_.size(),
+          tracks_.size());
+    tracks_.push_back(std::move(name));
+    return tracks_.size() - 1;
+  }
+
   void device(std::size_t r, std::size_t d) {
+    const std::size_t compute = track(r, fmt::format("device {} compute", d));
     for (const instruction& i : plan_.replicas[r].devices[d].instructions) {
       const std::string from = microseconds(i.start);
       const std::string lasts = microseconds(i.end - i.start);
@@ -76,19 +83,19 @@ class trace_writer {
         const planned_micro_batch& mb = plan_.replicas[r].micro_batches[index(i.mb)];
         event(
             R"("ph":"X","name":"{}{} s{}","cat":"{}","pid":{},"tid":{},"ts":{},"dur":{},"args":{{"rows":{},"input":{},"target":{}}})",
-            letter_of(i.op), index(i.mb), index(i.stage), to_string(i.op), r, 3 * d, from, lasts, mb.rows,
+            letter_of(i.op), index(i.mb), index(i.stage), to_string(i.op), r, compute, from, lasts, mb.rows,
             mb.input_length, mb.target_length);
       } else if (transfers(i.op)) {
         const bool sends = i.op == opcode::send;
-        const std::size_t track = 3 * d + (sends ? 1 : 2);
-        event(R"("ph":"X","name":"{} m{} {} {}","cat":"{}","pid":{},"tid":{},"ts":{},"dur":{},"args":{{"bytes":{}}})",
-              to_string(i.tensor), index(i.mb), sends ? "to" : "from", index(i.peer), to_string(i.op), r, track, from,
-              lasts, i.size.value());
+        const std::size_t lane =
+            track(r, fmt::format("device {} {} {}", d, sends ? "send to" : "receive from", index(i.peer)));
+        event(R"("ph":"X","name":"{} m{}","cat":"{}","pid":{},"tid":{},"ts":{},"dur":{},"args":{{"bytes":{}}})",
+              to_string(i.tensor), index(i.mb), to_string(i.op), r, lane, from, lasts, i.size.value());
         // Both ends of a transfer name it after its lower stage.
         const bool low = (i.tensor == tensor_kind::activation) == sends;
         const std::size_t border = index(i.stage) - (low ? 0 : 1);
         event(R"("ph":"{}","bp":"e","name":"transfer","cat":"transfer","id":"{}.{}.{}.{}","pid":{},"tid":{},"ts":{})",
-              sends ? 's' : 'f', r, to_string(i.tensor), index(i.mb), border, r, track,
+              sends ? 's' : 'f', r, to_string(i.tensor), index(i.mb), border, r, lane,
               sends ? from : microseconds(i.end));
       }
     }
@@ -96,13 +103,14 @@ class trace_writer {
 
   const plan& plan_;
   std::string out_;
+  std::vector<std::string> tracks_;  ///< of the replica, by number
   bool first_ = true;
 };
 
 }  // namespace detail
 
-/// `p` in the Chrome trace event format: a process for each replica, three tracks for each device (compute, send,
-/// receive), arrows from sends to their receives. O(instructions).
+/// `p` in the Chrome trace event format: a process for each replica, a track for each device's computations
+/// and one for each of its peers and directions, arrows from sends to their receives. O(instructions).
 [[nodiscard]] inline std::string chrome_trace(const plan& p) { return detail::trace_writer{p}.run(); }
 
 /// The timeline of `p` as an SVG drawing: a row for each device of each replica; forwards blue, backwards green, the

@@ -19,6 +19,7 @@ namespace dynapipe {
 namespace detail {
 
 /// Turns one device's list of steps into instructions with buffers.
+template <class Lazy>
 class device_lowering {
  public:
   device_lowering(const pipeline_problem& problem, const timeline& times, bytes fixed)
@@ -165,15 +166,16 @@ class device_lowering {
 /// Tokens are loaded right before the forward that reads them; a buffer is freed right after its last use: inputs after
 /// their backward, sent buffers after the wait for their transfer. `fixed` is each device's memory for the model's
 /// state; capacities become `fixed` plus the problem's. Buffers are numbered in order of appearance. O(steps).
-[[nodiscard]] inline std::vector<device_plan> lower(const pipeline_problem& problem, const program& lists,
-                                                    const timeline& times, const std::vector<bytes>& fixed) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<device_plan> lower(const pipeline_problem& problem, const program& lists,
+                                             const timeline& times, const std::vector<bytes>& fixed) {
   DYNAPIPE_ASSERT(lists.size() == problem.devices && fixed.size() == problem.devices);
   std::vector<device_plan> devices(problem.devices);
   for (std::size_t d = 0; d < problem.devices; ++d) {
     device_plan& device = devices[d];
     device.capacity = fixed[d] + problem.capacity[d];
     device.fixed = fixed[d];
-    std::tie(device.instructions, device.peak) = detail::device_lowering{problem, times, fixed[d]}.run(lists[d]);
+    std::tie(device.instructions, device.peak) = detail::device_lowering<Lazy>{problem, times, fixed[d]}.run(lists[d]);
   }
   return devices;
 }

@@ -48,7 +48,8 @@ struct planner_options {
 
 /// The device of every stage. @throws error where counts are not positive, or `linear` is asked for with several stages
 /// a device.
-[[nodiscard]] inline std::vector<device_id> place_stages(const planner_options& options) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<device_id> place_stages(const planner_options& options) {
   const auto positive = [](std::int64_t value, const char* name) {
     if (value < 1 || value > 1'000'000)
       throw error{std::string{name} + " must lie in 1..1000000, it is " + std::to_string(value)};
@@ -57,6 +58,9 @@ struct planner_options {
   positive(options.data, "--dp");
   positive(options.tensor, "--tp");
   positive(options.stages_per_device, "--stages-per-device");
+  if (options.pipeline * options.stages_per_device > 1'000'000)
+    throw error{"--pp " + std::to_string(options.pipeline) + " with --stages-per-device " +
+                std::to_string(options.stages_per_device) + " makes more stages than any model has layers"};
   if (options.stages_per_device > 1 && options.placement == stage_placement::linear)
     throw error{"--placement linear puts one stage on a device (use interleaved or v with --stages-per-device " +
                 std::to_string(options.stages_per_device) + ")"};
@@ -70,7 +74,8 @@ struct planner_options {
 }
 
 /// Options as (name, value) texts, for a plan's provenance.
-[[nodiscard]] inline std::vector<std::pair<std::string, std::string>> describe(const planner_options& options) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> describe(const planner_options& options) {
   const auto number = [](std::int64_t value) { return std::to_string(value); };
   std::vector<std::pair<std::string, std::string>> result{
       {"pp", number(options.pipeline)},

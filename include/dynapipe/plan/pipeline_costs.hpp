@@ -151,13 +151,17 @@ class pipeline_costs {
     return result;
   }
 
-  /// Refuses a shape of one row that no device plan can hold.
+  /// Refuses a sample, padded to a shape of one row, that no plan can hold.
   ///
   /// @throws infeasible naming the sample, its lengths, the device, the bytes needed and there, and what would help.
-  void require_fit(const shape& s, std::size_t sample_number, std::int64_t source_row) const {
+  void require_fit(const sample_lengths& lengths, const shape& s, std::size_t sample_number,
+                   std::int64_t source_row) const {
+    const auto both = [](std::int64_t input, std::int64_t target) {
+      return std::to_string(input) + (target > 0 ? " + " + std::to_string(target) : std::string{});
+    };
     const std::string who = "sample " + std::to_string(sample_number) + " (data row " + std::to_string(source_row) +
-                            ", padded to " + std::to_string(s.input) +
-                            (s.target > 0 ? " + " + std::to_string(s.target) : std::string{}) + " tokens)";
+                            ", " + both(lengths.input, lengths.target) + " tokens, padded to " +
+                            both(s.input, s.target) + ")";
     const pipeline_problem alone = problem({s}, 0);
     const std::vector<bytes> peak = memory_alone(alone, 0);
     for (std::size_t d = 0; d < devices(); ++d)

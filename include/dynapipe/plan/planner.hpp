@@ -171,7 +171,7 @@ class planner {
       ordered.push_back(p.lengths[index(id)]);
       const shape alone = shape_of(std::span{ordered}.last(1));
       if (ordered.size() == 1 || alone != shape_of(std::span{ordered}.last(2).first(1)))
-        costs_.require_fit(alone, index(id), p.source_rows[index(id)]);
+        costs_.require_fit(ordered.back(), alone, index(id), p.source_rows[index(id)]);
     }
     detail::price_cache price{
         [this, room = costs_.make_workspace()](const shape& s) mutable { return costs_.price(s, room); }};
@@ -281,6 +281,8 @@ class planner {
     for (const micro_batch& mb : micro_batches)
       shapes.push_back(mb.padded);
     detail::scheduled_replica result{costs_.problem(shapes, replica), {}, {}};
+    if (serial_time(result.problem) == nanoseconds::max())
+      throw error{"the batch would take longer than 2^63 ns: its times cannot be counted"};
     switch (options().schedule) {
       case schedule_kind::adaptive: result.lists = adaptive(result.problem); break;
       case schedule_kind::one_f_one_b:

@@ -19,7 +19,8 @@ namespace dynapipe {
 namespace validation {
 
 /// Work of the busiest device of a replica, which no schedule can undercut: the sum of its stages' times.
-[[nodiscard]] inline wide_int busiest_load(const replica_view& view) {
+template <class Lazy = void>
+[[nodiscard]] wide_int busiest_load(const replica_view& view) {
   std::vector<wide_int> load(view.devices(), 0);
   for (const planned_micro_batch& batch : view.replica().micro_batches)
     for (std::size_t s = 0; s < view.stages(); ++s) {
@@ -30,16 +31,17 @@ namespace validation {
 }
 
 /// Judges what one replica does; its replayed time, if it can be replayed.
-inline std::optional<wide_int> check_replica(const replica_view& view, findings& found) {
+template <class Lazy = void>
+std::optional<wide_int> check_replica(const replica_view& view, findings& found) {
   program_index at{view};
   std::vector<bool> legal(view.devices(), true);
   const bool complete = check_program(view, at, legal, found);
-  transfer_states transfers{view};
+  transfer_states<Lazy> transfers{view};
   for (std::size_t d = 0; d < view.devices() && !found.full(); ++d)
-    if (legal[d]) memory_walk{view, d, at, transfers, found}.run();
+    if (legal[d]) memory_walk<Lazy>{view, d, at, transfers, found}.run();
   if (!complete || found.full()) return std::nullopt;
 
-  const std::optional<wide_int> span = replay{view, at}.run(found);
+  const std::optional<wide_int> span = replay<Lazy>{view, at}.run(found);
   if (span && *span != view.replica().predicted.value())
     found.add(text("replicas[", view.number, "].predicted_ns"), "is ", view.replica().predicted, ", the replica takes ",
               *span, " ns");
@@ -65,7 +67,8 @@ inline std::optional<wide_int> check_replica(const replica_view& view, findings&
 /// Complexity: n log n in the plan's size, nearly all of it linear.
 ///
 /// Example: `for (const violation& v : validate(p)) std::cerr << v.where << ": " << v.what << '\n';`
-[[nodiscard]] inline std::vector<violation> validate(const plan& p) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<violation> validate(const plan& p) {
   validation::findings found;
   const bool usable = validation::check_pipeline(p, found);
   const std::vector<bool> sized = validation::check_batch(p, found);

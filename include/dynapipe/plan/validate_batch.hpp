@@ -21,7 +21,8 @@ template <class Enum, std::size_t N>
 /// Judges how the model is cut: every later check may use `stage_device` and `devices` if this returns true.
 ///
 /// Layers count from 0 and follow one another without gap over the stages, an encoder's before a decoder's.
-inline bool check_pipeline(const plan& p, findings& found) {
+template <class Lazy = void>
+bool check_pipeline(const plan& p, findings& found) {
   const pipeline_plan& pipe = p.pipeline;
   const std::size_t before = found.count();
   if (pipe.devices < 1 || pipe.devices > (std::int64_t{1} << 31) - 1)
@@ -65,7 +66,8 @@ inline bool check_pipeline(const plan& p, findings& found) {
 
 /// Judges the costs that micro-batch `batch` states for every stage and boundary, and the lengths of those lists: the
 /// program of its replica may be judged only if they are right, and this returns whether they are.
-inline bool check_costs(const plan& p, const planned_micro_batch& batch, const std::string& where, findings& found) {
+template <class Lazy = void>
+bool check_costs(const plan& p, const planned_micro_batch& batch, const std::string& where, findings& found) {
   const std::size_t stages = p.pipeline.stage_device.size();
   const bool sized = batch.cost.size() == stages && batch.boundary.size() + 1 == stages;
   if (batch.cost.size() != stages)
@@ -117,8 +119,9 @@ inline bool check_costs(const plan& p, const planned_micro_batch& batch, const s
 }
 
 /// Judges rows, shape and loss of `batch`, and counts its samples in `planned` (by sample id).
-inline void check_rows(const plan& p, const planned_micro_batch& batch, const std::string& where,
-                       std::vector<std::int64_t>& planned, findings& found) {
+template <class Lazy = void>
+void check_rows(const plan& p, const planned_micro_batch& batch, const std::string& where,
+                std::vector<std::int64_t>& planned, findings& found) {
   if (batch.rows < 1 || batch.input_length < 0 || batch.target_length < 0)
     found.add(where, "has the shape ", batch.rows, " x ", batch.input_length, " + ", batch.target_length);
   if (batch.dummy) {
@@ -163,7 +166,8 @@ inline void check_rows(const plan& p, const planned_micro_batch& batch, const st
 /// tokens add up, costs are sane. Returns for each replica whether its lists have the lengths that the pipeline says.
 ///
 /// Complexity: linear in samples plus micro-batches times stages.
-[[nodiscard]] inline std::vector<bool> check_batch(const plan& p, findings& found) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<bool> check_batch(const plan& p, findings& found) {
   if (!known(batch_layout_names, p.layout)) found.add("layout", "unknown layout ", p.layout);
   if (p.source_rows.size() != p.lengths.size())
     found.add("source_rows", "has ", p.source_rows.size(), " entries for ", p.lengths.size(), " samples");

@@ -19,6 +19,7 @@ namespace dynapipe::validation {
 /// A tree of maxima over all offsets that buffers will ever have: its leaf holds the end of the live buffer that
 /// begins there. Some live buffer meets [from, to) exactly where the largest end among those that begin below `to` lies
 /// above `from`. Complexity: log n for each call; n log n to build.
+template <class Lazy>
 class arena_intervals {
  public:
   explicit arena_intervals(std::vector<std::int64_t> offsets) : offsets_{std::move(offsets)} {
@@ -64,6 +65,7 @@ class arena_intervals {
 
 /// What a device has started and not waited for, and what has arrived; by `transfer_of`. One table serves all devices
 /// of a replica, as each end of a transfer belongs to one of them.
+template <class Lazy>
 struct transfer_states {
   std::vector<std::size_t> sending, receiving;  ///< slot of the buffer in use, `nowhere` if there is none
   std::vector<bool> arrived;
@@ -78,9 +80,10 @@ struct transfer_states {
 /// instructions must name what exists (`check_instruction`).
 ///
 /// Complexity: n log n in the list's instructions and the buffers that they name.
+template <class Lazy>
 class memory_walk {
  public:
-  memory_walk(const replica_view& view, std::size_t device, const program_index& at, transfer_states& transfers,
+  memory_walk(const replica_view& view, std::size_t device, const program_index& at, transfer_states<Lazy>& transfers,
               findings& found)
       : view_{view},
         device_{device},
@@ -361,9 +364,9 @@ class memory_walk {
   std::size_t device_;
   const device_plan& plan_;
   const program_index& at_;
-  transfer_states& transfers_;
+  transfer_states<Lazy>& transfers_;
   findings& found_;
-  arena_intervals arena_;
+  arena_intervals<Lazy> arena_;
   std::vector<buffer_id> ids_;
   std::vector<buffer> buffers_;
   std::vector<std::size_t> last_gradient_, ready_;

@@ -57,7 +57,8 @@ struct route {
   std::size_t other;     ///< the stage at the other end; `nowhere` where the pipeline has none
 };
 
-[[nodiscard]] inline route route_of(const replica_view& view, const instruction& i) {
+template <class Lazy = void>
+[[nodiscard]] route route_of(const replica_view& view, const instruction& i) {
   const bool outgoing = i.op == opcode::send || i.op == opcode::wait_send;
   const std::size_t stage = index(i.stage);
   if (outgoing == (i.tensor == tensor_kind::activation))
@@ -66,16 +67,19 @@ struct route {
 }
 
 /// Position of a transfer in a table of 2 * micro-batches * boundaries; only for a route that leads somewhere.
-[[nodiscard]] inline std::size_t transfer_of(const replica_view& view, std::size_t batch, std::size_t boundary,
-                                             tensor_kind tensor) {
+template <class Lazy = void>
+[[nodiscard]] std::size_t transfer_of(const replica_view& view, std::size_t batch, std::size_t boundary,
+                                      tensor_kind tensor) {
   return (batch * (view.stages() - 1) + boundary) * 2 + (tensor == tensor_kind::gradient ? 1 : 0);
 }
-[[nodiscard]] inline std::size_t transfer_of(const replica_view& view, const instruction& i) {
+template <class Lazy = void>
+[[nodiscard]] std::size_t transfer_of(const replica_view& view, const instruction& i) {
   return transfer_of(view, index(i.mb), route_of(view, i).boundary, i.tensor);
 }
 
 /// How long a compute operation or transfer lasts by its costs.
-[[nodiscard]] inline nanoseconds duration_of(const replica_view& view, const instruction& i) {
+template <class Lazy = void>
+[[nodiscard]] nanoseconds duration_of(const replica_view& view, const instruction& i) {
   if (is_transfer(i.op)) {
     const boundary_cost& b = view.replica().micro_batches[index(i.mb)].boundary[route_of(view, i).boundary];
     return i.tensor == tensor_kind::activation ? b.forward : b.backward;
@@ -110,7 +114,8 @@ struct program_index {
 
 /// Judges what an instruction says of itself: whether what it names exists and belongs to this device, its bytes and
 /// its duration, and that it holds no field of another operation. Returns whether what it names exists.
-inline bool check_instruction(const replica_view& view, std::size_t device, std::size_t position, findings& found) {
+template <class Lazy = void>
+bool check_instruction(const replica_view& view, std::size_t device, std::size_t position, findings& found) {
   const instruction& i = view.program(device)[position];
   const auto here = [&] { return view.place(device, position); };
   const auto fail = [&](const auto&... parts) {
@@ -162,7 +167,8 @@ inline bool check_instruction(const replica_view& view, std::size_t device, std:
 
 /// Judges that each (micro-batch, stage) has one forward and one backward, whole or halved, and that each boundary
 /// between devices is crossed once each way.
-inline void check_complete(const replica_view& view, const program_index& at, findings& found) {
+template <class Lazy = void>
+void check_complete(const replica_view& view, const program_index& at, findings& found) {
   for (std::size_t m = 0; m < view.batches(); ++m)
     for (std::size_t s = 0; s < view.stages() && !found.full(); ++s) {
       const std::size_t cell = view.cell(m, s);
@@ -192,7 +198,8 @@ inline void check_complete(const replica_view& view, const program_index& at, fi
 
 /// Judges that for each directed pair of devices the messages are received in the order in which they are sent. Needs
 /// a complete program. Complexity: n log n in messages.
-inline void check_message_order(const replica_view& view, const program_index& at, findings& found) {
+template <class Lazy = void>
+void check_message_order(const replica_view& view, const program_index& at, findings& found) {
   struct message {
     std::size_t from, to, sent, received;
   };
@@ -224,7 +231,8 @@ inline void check_message_order(const replica_view& view, const program_index& a
 /// so that it can be replayed.
 ///
 /// Complexity: linear in instructions and micro-batches times stages, n log n in messages.
-inline bool check_program(const replica_view& view, program_index& at, std::vector<bool>& legal, findings& found) {
+template <class Lazy = void>
+bool check_program(const replica_view& view, program_index& at, std::vector<bool>& legal, findings& found) {
   bool complete = true;
   for (std::size_t d = 0; d < view.devices(); ++d) {
     const std::vector<instruction>& program = view.program(d);

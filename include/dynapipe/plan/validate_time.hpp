@@ -26,6 +26,7 @@ namespace dynapipe::validation {
 /// list. Sums are of 128 bits and do not overflow.
 ///
 /// Needs a complete program (`check_program`). Complexity: linear in instructions, k log k in stages.
+template <class Lazy>
 class replay {
  public:
   replay(const replica_view& view, const program_index& at)

@@ -24,6 +24,7 @@ namespace detail {
 /// Memory: the oldest unfinished micro-batch may use all of a device. The others together leave on every device the
 /// room that any unfinished micro-batch needs when it is alone there. So the oldest can always go on, and it finishes;
 /// then the next one is the oldest. Nothing gets stuck, and nothing is held back where there is room.
+template <class Lazy>
 class adaptive_policy {
  public:
   adaptive_policy(const pipeline_problem& problem, std::span<const micro_batch_id> injection)
@@ -145,18 +146,20 @@ class adaptive_policy {
 /// @throws infeasible naming the micro-batch and device, where one does not fit alone.
 /// Source: the memory-aware adaptive schedule of DynaPipe (arXiv 2311.10418, section 5), which orders by cycles of
 /// ready operations and ignores their durations; here the order follows durations, and transfers and buffers count.
-[[nodiscard]] inline program adaptive(const pipeline_problem& problem, std::span<const micro_batch_id> injection) {
+template <class Lazy = void>
+[[nodiscard]] program adaptive(const pipeline_problem& problem, std::span<const micro_batch_id> injection) {
   DYNAPIPE_ASSERT(is_sound(problem));
   DYNAPIPE_ASSERT(injection.size() == problem.micro_batches);
   require_feasible(problem);
-  detail::adaptive_policy policy{problem, injection};
+  detail::adaptive_policy<Lazy> policy{problem, injection};
   std::optional<program> result = detail::dispatcher{problem, policy}.run();
   DYNAPIPE_ASSERT(result.has_value());
   return std::move(*result);
 }
 
 /// As above, in the order of the micro-batches' ids.
-[[nodiscard]] inline program adaptive(const pipeline_problem& problem) {
+template <class Lazy = void>
+[[nodiscard]] program adaptive(const pipeline_problem& problem) {
   std::vector<micro_batch_id> injection;
   for (std::size_t mb = 0; mb < problem.micro_batches; ++mb)
     injection.push_back(to_id<micro_batch_id>(mb));

@@ -17,7 +17,8 @@ namespace dynapipe {
 ///   and the least that follows once the last backward has left its lowest stage.
 ///
 /// Tight for equal micro-batches under 1F1B with free transfers. O(micro-batches x stages), never throws.
-[[nodiscard]] inline nanoseconds lower_bound(const pipeline_problem& problem) {
+template <class Lazy = void>
+[[nodiscard]] nanoseconds lower_bound(const pipeline_problem& problem) {
   const std::size_t stages = problem.stages();
   std::vector<std::int64_t> load(problem.devices, 0);
   std::vector<std::int64_t> head(problem.devices, int64_limit);

@@ -70,7 +70,8 @@ struct pass_memory {
   [[nodiscard]] std::int64_t running() const { return kept + transient; }
 };
 
-inline pass_memory memory_of(const pipeline_problem& problem, const compute_pass& p) {
+template <class Lazy = void>
+pass_memory memory_of(const pipeline_problem& problem, const compute_pass& p) {
   const std::size_t mb = index(p.mb);
   const std::size_t s = index(p.stage);
   const stage_cost& cost = problem.cost_of(mb, s);

@@ -18,7 +18,8 @@ namespace dynapipe {
 ///
 /// @throws error where some device holds more than one stage.
 /// Source: PipeDream-flush (Narayanan et al., arXiv 2006.09503).
-[[nodiscard]] inline schedule one_f_one_b(const pipeline_problem& problem) {
+template <class Lazy = void>
+[[nodiscard]] schedule one_f_one_b(const pipeline_problem& problem) {
   const std::size_t stages = problem.stages();
   const std::size_t m = problem.micro_batches;
   schedule orders(problem.devices);

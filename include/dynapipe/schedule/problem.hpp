@@ -54,13 +54,32 @@ struct pipeline_problem {
 };
 
 /// Whether the lists of `problem` have the lengths that its counts say, and every stage's device exists.
-[[nodiscard]] inline bool is_sound(const pipeline_problem& problem) {
+template <class Lazy = void>
+[[nodiscard]] bool is_sound(const pipeline_problem& problem) {
   const std::size_t cells = problem.micro_batches * problem.stages();
   return problem.stages() > 0 && problem.cost.size() == cells && problem.loads.size() == cells &&
          problem.hops.size() == problem.micro_batches * (problem.stages() - 1) &&
          problem.capacity.size() == problem.devices &&
          std::all_of(problem.stage_device.begin(), problem.stage_device.end(),
                      [&](device_id device) { return index(device) < problem.devices; });
+}
+
+/// The time of all passes and transfers one after another, which no schedule here exceeds; held at the largest int64.
+/// Where it is below that, no time of the pipeline overflows. O(micro-batches x stages).
+template <class Lazy = void>
+[[nodiscard]] nanoseconds serial_time(const pipeline_problem& problem) {
+  std::int64_t sum = 0;
+  const auto add = [&sum](nanoseconds time) { sum = saturating_add(sum, time.value()); };
+  for (const stage_cost& cost : problem.cost) {
+    add(cost.forward);
+    add(cost.backward);
+    add(cost.weight);
+  }
+  for (const hop_cost& hop : problem.hops) {
+    add(hop.forward);
+    add(hop.backward);
+  }
+  return nanoseconds{sum};
 }
 
 /// Room for `memory_alone`, to be used again from call to call.
@@ -74,8 +93,9 @@ struct memory_workspace {
 /// after another needs no more, so a problem is feasible exactly where this fits every capacity.
 ///
 /// The result, bytes by device, lives in `room`. O(stages).
-[[nodiscard]] inline std::span<const wide_int> memory_alone(const pipeline_problem& problem, std::size_t mb,
-                                                            memory_workspace& room) {
+template <class Lazy = void>
+[[nodiscard]] std::span<const wide_int> memory_alone(const pipeline_problem& problem, std::size_t mb,
+                                                     memory_workspace& room) {
   const std::size_t stages = problem.stages();
   auto& [held, most] = room;
   held.assign(problem.devices, 0);
@@ -104,7 +124,8 @@ struct memory_workspace {
 }
 
 /// As above, with room of its own; bytes beyond 2^63 are held there.
-[[nodiscard]] inline std::vector<bytes> memory_alone(const pipeline_problem& problem, std::size_t mb) {
+template <class Lazy = void>
+[[nodiscard]] std::vector<bytes> memory_alone(const pipeline_problem& problem, std::size_t mb) {
   memory_workspace room;
   std::vector<bytes> result;
   for (const wide_int value : memory_alone(problem, mb, room))
@@ -115,7 +136,8 @@ struct memory_workspace {
 /// Checks that every micro-batch of `problem` alone fits every device.
 ///
 /// @throws infeasible naming the micro-batch, the device and the bytes where one does not. O(micro-batches x stages).
-inline void require_feasible(const pipeline_problem& problem) {
+template <class Lazy = void>
+void require_feasible(const pipeline_problem& problem) {
   for (std::size_t mb = 0; mb < problem.micro_batches; ++mb) {
     const std::vector<bytes> alone = memory_alone(problem, mb);
     for (std::size_t d = 0; d < problem.devices; ++d)

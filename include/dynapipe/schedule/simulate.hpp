@@ -24,7 +24,8 @@ struct transfer_ends {
   nanoseconds time{0};
 };
 
-inline transfer_ends ends_of(const pipeline_problem& problem, tensor_kind tensor, std::size_t mb, std::size_t border) {
+template <class Lazy = void>
+transfer_ends ends_of(const pipeline_problem& problem, tensor_kind tensor, std::size_t mb, std::size_t border) {
   const std::size_t low = problem.device_of(border);
   const std::size_t high = problem.device_of(border + 1);
   const hop_cost& hop = problem.hop(mb, border);
@@ -55,6 +56,7 @@ class queue_index {
 };
 
 /// State of `simulate`: how far every device's list has run, and when everything ended.
+template <class Lazy>
 class replay {
  public:
   replay(const pipeline_problem& problem, const program& lists)
@@ -189,9 +191,10 @@ class replay {
 ///
 /// Returns none where the walk stops: the program would deadlock on a device that has a single queue. O(steps), never
 /// throws. Boundaries inside a device keep spans of 0.
-[[nodiscard]] inline std::optional<timeline> simulate(const pipeline_problem& problem, const program& lists) {
+template <class Lazy = void>
+[[nodiscard]] std::optional<timeline> simulate(const pipeline_problem& problem, const program& lists) {
   DYNAPIPE_ASSERT(lists.size() == problem.devices);
-  return detail::replay{problem, lists}.run();
+  return detail::replay<Lazy>{problem, lists}.run();
 }
 
 }  // namespace dynapipe
