@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t ranks = 16;
 
-std::size_t operations(const deadlock_reference::programs& programs) {
+std::size_t operations(const deadlock_reference::rank_lists& programs) {
   std::size_t count = 0;
   for (const dynapipe::rank_program& list : programs)
     count += list.size();
@@ -22,11 +22,11 @@ std::size_t operations(const deadlock_reference::programs& programs) {
 }
 
 /// 1F1B of as many micro-batches as the benchmark's argument says.
-deadlock_reference::programs pipeline(const benchmark::State& state, bool naive) {
+deadlock_reference::rank_lists pipeline(const benchmark::State& state, bool naive) {
   return deadlock_reference::one_f_one_b(ranks, static_cast<std::size_t>(state.range(0)), naive);
 }
 
-void count(benchmark::State& state, const deadlock_reference::programs& programs) {
+void count(benchmark::State& state, const deadlock_reference::rank_lists& programs) {
   const auto ops = static_cast<double>(operations(programs));
   state.SetComplexityN(static_cast<std::int64_t>(ops));
   state.counters["ops"] = ops;
@@ -34,21 +34,21 @@ void count(benchmark::State& state, const deadlock_reference::programs& programs
 }
 
 void accepted(benchmark::State& state) {
-  const deadlock_reference::programs programs = pipeline(state, false);
+  const deadlock_reference::rank_lists programs = pipeline(state, false);
   for (auto _ : state)
     benchmark::DoNotOptimize(dynapipe::check_deadlock(programs));
   count(state, programs);
 }
 
 void refused(benchmark::State& state) {
-  const deadlock_reference::programs programs = pipeline(state, true);
+  const deadlock_reference::rank_lists programs = pipeline(state, true);
   for (auto _ : state)
     benchmark::DoNotOptimize(dynapipe::check_deadlock(programs));
   count(state, programs);
 }
 
 void certificate(benchmark::State& state) {
-  const deadlock_reference::programs programs = pipeline(state, false);
+  const deadlock_reference::rank_lists programs = pipeline(state, false);
   const dynapipe::order_certificate order = *dynapipe::find_order(programs);
   for (auto _ : state)
     benchmark::DoNotOptimize(dynapipe::certifies(programs, order));

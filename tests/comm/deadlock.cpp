@@ -13,7 +13,7 @@
 
 using namespace dynapipe;
 using deadlock_reference::place;
-using deadlock_reference::programs;
+using deadlock_reference::rank_lists;
 using deadlock_reference::read;
 
 namespace {
@@ -81,7 +81,7 @@ std::string reason(const char* text) {
 }
 
 /// The chain that is found when the search's work is limited to its first start.
-rejection hasty_chain(const programs& ranks) {
+rejection hasty_chain(const rank_lists& ranks) {
   const detail::flat_programs<void> flat{ranks};
   std::vector<std::uint32_t> partner;
   REQUIRE(!detail::match_ends(flat, partner));
@@ -91,8 +91,8 @@ rejection hasty_chain(const programs& ranks) {
 
 std::size_t flat(const std::vector<std::size_t>& first, operation_place at) { return first[index(at.rank)] + at.op; }
 
-/// Whether every link of a chain holds, read off the programs alone, and how often something stands behind.
-bool chain_holds(const programs& ranks, const std::vector<wait_step>& steps, std::size_t& behind) {
+/// Whether every link of a chain holds, read off the rank_lists alone, and how often something stands behind.
+bool chain_holds(const rank_lists& ranks, const std::vector<wait_step>& steps, std::size_t& behind) {
   const auto ends = deadlock_reference::other_ends(ranks);
   behind = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -121,7 +121,7 @@ bool chain_holds(const programs& ranks, const std::vector<wait_step>& steps, std
 }
 
 /// The fewest "behind" links of any closed chain: all-pairs distances over the operations.
-std::size_t shortest_chain(const programs& ranks) {
+std::size_t shortest_chain(const rank_lists& ranks) {
   const auto ends = deadlock_reference::other_ends(ranks);
   std::vector<std::size_t> first(ranks.size() + 1, 0);
   for (std::size_t r = 0; r < ranks.size(); ++r)
@@ -170,7 +170,7 @@ std::size_t shortest_chain(const programs& ranks) {
 TEST_CASE("known programs") {
   for (const known_case& known : known_cases) {
     CAPTURE(known.name);
-    const programs ranks = read(known.ranks).ranks;
+    const rank_lists ranks = read(known.ranks).ranks;
     const deadlock_report report = check_deadlock(ranks);
     CHECK(report.accepted == known.accepted);
     CHECK(report.safe_per_pair == known.per_pair);
@@ -208,14 +208,14 @@ TEST_CASE("reasons in words") {
   CHECK(reason("S1:m0 | R0:m0 R0:m1") == "rank 1 op 1 (recv m1 from 0) is never sent");
   CHECK(reason("C:x | R2:m R0:n | S1:m") == "rank 1 op 1 (recv n from 0) is never sent");
   CHECK(reason("C:x S2:m | S2:n | R1:n") == "rank 0 op 1 (send m to 2) is never received");
-  const programs ranks = read("S1:a R1:b | S0:b R0:a").ranks;
+  const rank_lists ranks = read("S1:a R1:b | S0:b R0:a").ranks;
   CHECK(
       explain(ranks, check_deadlock(ranks).why).starts_with("rank 0 op 0 (send 0 to 1) waits for rank 1 op 1 (recv 0"));
 }
 
 TEST_CASE("the shortest chain is found behind longer ones") {
   // The ranks stop in a ring of four; ranks 2 and 3 would also meet head-on later.
-  const programs ranks = read("S1:x0 R3:x3 | S2:x1 R0:x0 | S3:x2 R1:x1 S3:p R3:q | S0:x3 R2:x2 S2:q R2:p").ranks;
+  const rank_lists ranks = read("S1:x0 R3:x3 | S2:x1 R0:x0 | S3:x2 R1:x1 S3:p R3:q | S0:x3 R2:x2 S2:q R2:p").ranks;
   const deadlock_report report = check_deadlock(ranks);
   std::size_t behind = 0;
   REQUIRE(chain_holds(ranks, report.why.steps, behind));
@@ -234,7 +234,7 @@ TEST_CASE("random programs: verdict, reason and the weaker worlds against plain 
   for (std::uint64_t seed = first_seed; seed < first_seed + 20'000; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random{seed};
-    const programs ranks = deadlock_reference::random_programs(random);
+    const rank_lists ranks = deadlock_reference::random_programs(random);
     const deadlock_report report = check_deadlock(ranks);
     REQUIRE(report.accepted == deadlock_reference::finishes_strictly(ranks));
     for (const queue_style style : {queue_style::single, queue_style::per_peer, queue_style::per_direction}) {
@@ -278,7 +278,7 @@ TEST_CASE("random programs: verdict, reason and the weaker worlds against plain 
 
 TEST_CASE("a long ring has one chain, as long as the ring") {
   constexpr std::size_t ranks = 200;
-  programs ring(ranks);
+  rank_lists ring(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     ring[r].push_back(rank_operation::send(to_id<device_id>((r + 1) % ranks), r, bytes{1}));
     const std::size_t before = (r + ranks - 1) % ranks;
@@ -294,7 +294,7 @@ TEST_CASE("a long ring has one chain, as long as the ring") {
 TEST_CASE("a refusal of a large program is bounded work, and its chain holds") {
   // A ring of sends, then long lists that wait behind it: many starts, no chain but the long one.
   constexpr std::size_t ranks = 64;
-  programs ring(ranks);
+  rank_lists ring(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     const auto next = to_id<device_id>((r + 1) % ranks);
     const std::size_t before = (r + ranks - 1) % ranks;

@@ -24,10 +24,10 @@ using dynapipe::rank_action;
 using dynapipe::rank_operation;
 using dynapipe::rank_program;
 using dynapipe::to_id;
-using programs = std::vector<rank_program>;
+using rank_lists = std::vector<rank_program>;
 
 struct named_programs {
-  programs ranks;
+  rank_lists ranks;
   std::vector<std::string> labels;
 };
 
@@ -78,7 +78,7 @@ inline named_programs read(std::string_view text) {
 using place = std::pair<std::size_t, std::size_t>;  ///< rank and operation
 
 /// Both ends of every transfer, from either end; none where counts, ids or bytes differ.
-inline std::optional<std::map<place, place>> other_ends(const programs& ranks) {
+inline std::optional<std::map<place, place>> other_ends(const rank_lists& ranks) {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<place>> sends;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<place>> recvs;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -115,7 +115,7 @@ inline std::vector<std::size_t> positions(const rank_program& list) {
 
 /// The strictest world, played: of the ranks that still have work, the largest set whose current positions have all
 /// their other ends within the set takes one step together, until nothing moves.
-inline bool finishes_strictly(const programs& ranks) {
+inline bool finishes_strictly(const rank_lists& ranks) {
   const auto ends = other_ends(ranks);
   if (!ends) return false;
   std::vector<std::size_t> current(ranks.size(), 0);  // first operation of the current position
@@ -154,7 +154,7 @@ inline bool finishes_strictly(const programs& ranks) {
 }
 
 /// The weaker worlds, played operation by operation, each looking at all that stands before it.
-inline bool finishes_relaxed(const programs& ranks, dynapipe::queue_style style) {
+inline bool finishes_relaxed(const rank_lists& ranks, dynapipe::queue_style style) {
   const auto ends = other_ends(ranks);
   if (!ends) return false;
   std::set<place> done;
@@ -204,9 +204,9 @@ inline bool finishes_relaxed(const programs& ranks, dynapipe::queue_style style)
 
 /// Random programs: an order that works (events of one or several transfers, or of a computation), then, mostly, some
 /// damage to it.
-inline programs random_programs(std::mt19937_64& random) {
+inline rank_lists random_programs(std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  programs ranks(2 + below(4));
+  rank_lists ranks(2 + below(4));
   const std::size_t events = 1 + below(12);
   std::uint64_t id = 0;
   for (std::size_t e = 0; e < events; ++e) {
@@ -261,12 +261,12 @@ inline programs random_programs(std::mt19937_64& random) {
 
 /// 1F1B of `stages` ranks. Every transfer stands at both ends where its computation ends, in one global order;
 /// `naive`: every send right after its computation, every receive right before its use.
-inline programs one_f_one_b(std::size_t stages, std::size_t micro_batches, bool naive) {
+inline rank_lists one_f_one_b(std::size_t stages, std::size_t micro_batches, bool naive) {
   struct pass {
     std::size_t micro_batch;
     bool backward;
   };
-  programs ranks(stages);
+  rank_lists ranks(stages);
   std::vector<std::vector<pass>> orders(stages);
   for (std::size_t s = 0; s < stages; ++s) {
     const std::size_t ahead = std::min(micro_batches, stages - s);

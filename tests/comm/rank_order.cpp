@@ -11,7 +11,7 @@
 #include "deadlock_reference.hpp"
 
 using namespace dynapipe;
-using deadlock_reference::programs;
+using deadlock_reference::rank_lists;
 using deadlock_reference::read;
 
 TEST_CASE("the global order agrees with a played run on random programs") {
@@ -21,7 +21,7 @@ TEST_CASE("the global order agrees with a played run on random programs") {
   for (std::uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random{seed};
-    const programs ranks = deadlock_reference::random_programs(random);
+    const rank_lists ranks = deadlock_reference::random_programs(random);
     const std::optional<order_certificate> order = find_order(ranks);
     REQUIRE(order.has_value() == deadlock_reference::finishes_strictly(ranks));
     if (!order) continue;
@@ -41,8 +41,8 @@ TEST_CASE("the event numbers of a small program") {
 }
 
 TEST_CASE("programs that cannot block for trivial reasons") {
-  CHECK(find_order(programs{}).has_value());
-  CHECK(find_order(programs(3)).has_value());
+  CHECK(find_order(rank_lists{}).has_value());
+  CHECK(find_order(rank_lists(3)).has_value());
   CHECK(find_order(read("C:a C:b | | C:c").ranks).has_value());
   CHECK(find_order(read("{ S0:a R0:a } C:b").ranks).has_value());
 }
@@ -62,12 +62,12 @@ TEST_CASE("1F1B of many ranks: one global order works, naive places do not") {
     for (const std::size_t micro_batches : {1U, 2U, 7U, 32U}) {
       CAPTURE(stages);
       CAPTURE(micro_batches);
-      const programs ordered = deadlock_reference::one_f_one_b(stages, micro_batches, false);
+      const rank_lists ordered = deadlock_reference::one_f_one_b(stages, micro_batches, false);
       const std::optional<order_certificate> order = find_order(ordered);
       REQUIRE(order.has_value());
       CHECK(certifies(ordered, *order));
       CHECK(deadlock_reference::finishes_strictly(ordered));
-      const programs naive = deadlock_reference::one_f_one_b(stages, micro_batches, true);
+      const rank_lists naive = deadlock_reference::one_f_one_b(stages, micro_batches, true);
       CHECK(find_order(naive).has_value() == deadlock_reference::finishes_strictly(naive));
       CHECK(find_order(naive).has_value() == (micro_batches == 1));
     }
@@ -80,7 +80,7 @@ TEST_CASE("changed certificates prove nothing") {
   for (std::uint64_t seed = first_seed; seed < first_seed + 2'000; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random{seed};
-    const programs ranks = deadlock_reference::random_programs(random);
+    const rank_lists ranks = deadlock_reference::random_programs(random);
     const std::optional<order_certificate> order = find_order(ranks);
     if (!order) continue;
     const auto ends = deadlock_reference::other_ends(ranks);
@@ -131,13 +131,13 @@ TEST_CASE("a certificate is of its programs only") {
   CHECK_FALSE(proves("C:f C:a | R0:a/4", order));
   CHECK_FALSE(proves("{ C:f S1:a/4 } | R0:a/4", order));
   CHECK_FALSE(proves("S1:a/4<1 C:f | R0:a/4", order_certificate{{{0, 1}, {0}}}));
-  programs headless = read("C:f | C:g").ranks;
+  rank_lists headless = read("C:f | C:g").ranks;
   headless[0][0].grouped = true;
   CHECK_FALSE(certifies(headless, order_certificate{{{0}, {1}}}));
 }
 
 TEST_CASE("malformed programs are errors that name rank and operation") {
-  const auto fails = [](const programs& ranks, const std::string& part) {
+  const auto fails = [](const rank_lists& ranks, const std::string& part) {
     try {
       static_cast<void>(find_order(ranks));
     } catch (const error& e) {
@@ -146,7 +146,7 @@ TEST_CASE("malformed programs are errors that name rank and operation") {
     return false;
   };
   CHECK(fails(read("C:x S2:a | R0:a").ranks, "rank 0 op 1: peer 2 is none of the 2 ranks"));
-  programs ranks = read("C:x | R0:a").ranks;
+  rank_lists ranks = read("C:x | R0:a").ranks;
   ranks[1][0].peer = device_id{-1};
   CHECK(fails(ranks, "rank 1 op 0: peer -1 is none of the 2 ranks"));
   CHECK(fails(read("C:x | S1:a R1:a").ranks, "rank 1 op 0: a transfer to itself outside a group"));
@@ -160,7 +160,7 @@ TEST_CASE("malformed programs are errors that name rank and operation") {
 }
 
 TEST_CASE("a million operations and a group of many members need no deep stack") {
-  const programs ordered = deadlock_reference::one_f_one_b(16, 10'000, false);
+  const rank_lists ordered = deadlock_reference::one_f_one_b(16, 10'000, false);
   std::size_t count = 0;
   for (const rank_program& list : ordered)
     count += list.size();
@@ -169,7 +169,7 @@ TEST_CASE("a million operations and a group of many members need no deep stack")
   REQUIRE(order.has_value());
   CHECK(certifies(ordered, *order));
 
-  programs wide(2);
+  rank_lists wide(2);
   for (std::uint64_t id = 0; id < 100'000; ++id) {
     wide[0].push_back(rank_operation::send(device_id{1}, id, bytes{1}));
     wide[1].push_back(rank_operation::recv(device_id{0}, id, bytes{1}));

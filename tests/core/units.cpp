@@ -57,6 +57,6 @@ TEST_CASE("units: the largest amount is that of the integer") {
 }
 
 TEST_CASE("units: binary multiples") {
-  CHECK(mib(3).value() == 3 * 1024 * 1024);
-  CHECK(gib(40) == mib(40 * 1024));
+  CHECK(mib(3).value() == 3'145'728);
+  CHECK(gib(40) == mib(40'960));
 }

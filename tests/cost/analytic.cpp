@@ -288,9 +288,13 @@ TEST_CASE("costs beyond measure are held at the largest value") {
     const analytic_cost most{vast, slow, {.tensor_parallel = t}};
     for (const layer_kind kind : kinds)
       for (const recompute_mode mode : modes) {
-        CHECK(most.forward(kind, far, mode) == nanoseconds::max());
-        CHECK(most.backward(kind, far, mode) == nanoseconds::max());
-        CHECK(most.stored(kind, far, mode) == (kind == layer_kind::embedding ? bytes{0} : bytes::max()));
+        // The embedding moves its matrix and nothing else: 8 * 10^14 bytes at 10^6 bytes a second.
+        const bool embeds = kind == layer_kind::embedding;
+        const nanoseconds matrix{800'000'000'000'000'000 / t};
+        CHECK(most.forward(kind, far, mode) >= (embeds ? matrix : nanoseconds::max()));
+        if (embeds && t == 1) CHECK(most.forward(kind, far, mode) == matrix);
+        CHECK(most.backward(kind, far, mode) >= most.forward(kind, far, mode));
+        CHECK(most.stored(kind, far, mode) == (embeds ? bytes{0} : bytes::max()));
         CHECK(most.forward(kind, {0, 0, 0}, mode) >= nanoseconds{0});
       }
   }

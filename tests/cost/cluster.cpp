@@ -140,10 +140,12 @@ TEST_CASE("an unsound cluster is refused by field and value") {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   using change = std::function<void(cluster_spec&)>;
   const std::vector<std::pair<change, const char*>> cases{
-      {[](cluster_spec& c) { c.devices_per_node = 0; }, "devices_per_node must be at least 1, it is 0"},
-      {[](cluster_spec& c) { c.memory = bytes{0}; }, "memory_bytes must be at least 1, it is 0"},
-      {[](cluster_spec& c) { c.reserve = bytes{-1}; }, "reserve_bytes must be at least 0, it is -1"},
-      {[](cluster_spec& c) { c.launch_floor = nanoseconds{-3}; }, "launch_floor_ns must be at least 0, it is -3"},
+      {[](cluster_spec& c) { c.devices_per_node = 0; }, "devices_per_node must lie in 1..1000000, it is 0"},
+      {[](cluster_spec& c) { c.memory = bytes{0}; }, "memory_bytes must lie in 1..9223372036854775807, it is 0"},
+      {[](cluster_spec& c) { c.reserve = bytes{-1}; }, "reserve_bytes must lie in 0..9223372036854775807, it is -1"},
+      {[](cluster_spec& c) { c.launch_floor = nanoseconds{-3}; },
+       "launch_floor_ns must lie in 0..1000000000000, it is -3"},
+      {[](cluster_spec& c) { c.launch_floor = nanoseconds{1'000'000'000'001}; }, "launch_floor_ns must lie in 0.."},
       {[](cluster_spec& c) { c.matmul_tflops = 0; }, "matmul_tflops must lie in 0.001..10^9"},
       {[=](cluster_spec& c) { c.matmul_tflops = nan; }, "matmul_tflops must lie in 0.001..10^9"},
       {[=](cluster_spec& c) { c.memory_gbps = infinite; }, "memory_gbps must lie in 0.001..10^9"},
@@ -152,8 +154,10 @@ TEST_CASE("an unsound cluster is refused by field and value") {
       {[=](cluster_spec& c) { c.efficiency = nan; }, "efficiency must lie in 0.001..1"},
       {[](cluster_spec& c) { c.intra_node.gbps = 0; }, "intra_node.gbps must lie in 0.001..10^9"},
       {[=](cluster_spec& c) { c.inter_node.gbps = nan; }, "inter_node.gbps must lie in 0.001..10^9"},
-      {[](cluster_spec& c) { c.inter_node.latency = nanoseconds{-1}; }, "inter_node.latency_ns must be at least 0"},
-      {[](cluster_spec& c) { c.intra_node.ranks_per_link = 0; }, "intra_node.ranks_per_link must be at least 1"}};
+      {[](cluster_spec& c) { c.inter_node.latency = nanoseconds{-1}; },
+       "inter_node.latency_ns must lie in 0..1000000000000, it is -1"},
+      {[](cluster_spec& c) { c.intra_node.ranks_per_link = 0; },
+       "intra_node.ranks_per_link must lie in 1..1000000, it is 0"}};
   for (const auto& [apply, text] : cases) {
     cluster_spec cluster = presets::h100();
     apply(cluster);

@@ -57,15 +57,16 @@ TEST_CASE("the shapes of DynaPipe's evaluation") {
 TEST_CASE("an unsound model is refused by field and value") {
   using change = std::function<void(model_spec&)>;
   const std::vector<std::pair<change, const char*>> cases{
-      {[](model_spec& m) { m.decoder_layers = 0; }, "decoder_layers must lie in 1..10^9, it is 0"},
-      {[](model_spec& m) { m.encoder_layers = -1; }, "encoder_layers must lie in 0..10^9, it is -1"},
+      {[](model_spec& m) { m.decoder_layers = 0; }, "decoder_layers must lie in 1..10000, it is 0"},
+      {[](model_spec& m) { m.encoder_layers = -1; }, "encoder_layers must lie in 0..10000, it is -1"},
       {[](model_spec& m) { m.encoder_layers = 2'000'000'000; }, "encoder_layers"},
-      {[](model_spec& m) { m.hidden = -7; }, "hidden must lie in 1..10^9, it is -7"},
-      {[](model_spec& m) { m.heads = 0; }, "heads must lie in 1..10^9, it is 0"},
-      {[](model_spec& m) { m.kv_heads = 0; }, "kv_heads must lie in 1..10^9, it is 0"},
-      {[](model_spec& m) { m.head_dim = 1'000'000'001; }, "head_dim must lie in 1..10^9, it is 1000000001"},
-      {[](model_spec& m) { m.ffn = 0; }, "ffn must lie in 1..10^9, it is 0"},
-      {[](model_spec& m) { m.vocabulary = 0; }, "vocabulary must lie in 1..10^9, it is 0"},
+      {[](model_spec& m) { m.hidden = -7; }, "hidden must lie in 1..1000000, it is -7"},
+      {[](model_spec& m) { m.heads = 0; }, "heads must lie in 1..1000000, it is 0"},
+      {[](model_spec& m) { m.kv_heads = 0; }, "kv_heads must lie in 1..1000000, it is 0"},
+      {[](model_spec& m) { m.head_dim = 1'000'000'001; }, "head_dim must lie in 1..1000000, it is 1000000001"},
+      {[](model_spec& m) { m.heads = 1'000'000; }, "heads * head_dim must lie in 1..10000000, it is 128000000"},
+      {[](model_spec& m) { m.ffn = 0; }, "ffn must lie in 1..100000000, it is 0"},
+      {[](model_spec& m) { m.vocabulary = 0; }, "vocabulary must lie in 1..100000000, it is 0"},
       {[](model_spec& m) { m.kv_heads = 5; }, "heads (32) must be a multiple of kv_heads (5)"},
       {[](model_spec& m) { m.cross_attention = true; }, "cross_attention is for encoder-decoder models"},
       {[](model_spec& m) { m.encoder_layers = 2; }, "cross_attention is for encoder-decoder models"}};

@@ -71,7 +71,7 @@ def with_cmake(source, work, compiler):
     version = run("meson", "introspect", work / "build-dynapipe", "--projectinfo")
     (work / "CMakeLists.txt").write_text(CMAKE.format(version=json.loads(version)["version"]))
     choose = [f"-DCMAKE_CXX_COMPILER={compiler[-1]}", f"-DCMAKE_PREFIX_PATH={prefix}"]
-    run("cmake", "-S", work, "-B", work / "build", *choose)
+    run("cmake", "-G", "Ninja", "-S", work, "-B", work / "build", *choose)
     run("cmake", "--build", work / "build")
     return work / "build" / "program"
 

@@ -164,11 +164,21 @@ TEST_CASE("planner: a sample that never fits is named with its numbers and the k
     FAIL("it was planned");
   } catch (const infeasible& refusal) {
     const std::string text = refusal.what();
-    CHECK(text.find("sample 1 (data row 34, padded to 2000 tokens) does not fit device 0: it needs ") == 0);
+    CHECK(text.find("sample 1 (data row 34, 2000 tokens, padded to 2000) does not fit device 0: it needs ") == 0);
     CHECK(text.find(std::to_string(refusal.needed().value()) + " bytes") != std::string::npos);
     CHECK(text.find("there are " + std::to_string(refusal.available().value())) != std::string::npos);
     CHECK(text.find("--recompute full") != std::string::npos);
   }
+}
+
+TEST_CASE("planner: a batch whose times cannot be counted is refused") {
+  const model_spec model = test::tiny_gpt();
+  cluster_spec cluster = test::tiny_cluster(bytes::max());
+  cluster.matmul_tflops = 1;
+  const planner plan_batch{model, cluster, analytic_cost{model, cluster}, {.pipeline = 2}};
+  const std::vector<sample> batch(8, {std::int64_t{1} << 30, 5});
+  CHECK_THROWS_WITH_AS(static_cast<void>(plan_batch(batch)),
+                       "the batch would take longer than 2^63 ns: its times cannot be counted", error);
 }
 
 TEST_CASE("planner: unsound options are refused") {
