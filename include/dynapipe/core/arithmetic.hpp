@@ -28,6 +28,9 @@ inline constexpr std::int64_t int64_limit = std::numeric_limits<std::int64_t>::m
 /// The least n with n * b >= a, for a >= 0 and b > 0.
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
+/// The nearest integer, for 0 <= value < 2^62; halves go up. (`<cmath>` costs more to include than all of this folder.)
+[[nodiscard]] constexpr std::int64_t nearest(double value) { return static_cast<std::int64_t>(value + 0.5); }
+
 /// The least multiple of `step` that is not below `value`, for value >= 0 and step > 0, held at the largest int64.
 [[nodiscard]] constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return saturating_mul(ceil_div(value, step), step);

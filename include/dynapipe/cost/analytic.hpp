@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -181,10 +180,9 @@ class analytic_cost {
 
   [[nodiscard]] layer_cost make_layer(const model_spec& model, const cluster_spec& cluster, layer_kind kind) const {
     const wide_int one = wide_int{1} << shift;
-    const wide_int flops_per_ms =
-        std::max<wide_int>(1, static_cast<wide_int>(std::llround(cluster.matmul_tflops * 1e6)) *
-                                  std::llround(cluster.efficiency * 1e6) / 1000);
-    const wide_int bytes_per_ms = std::max<wide_int>(1, static_cast<wide_int>(std::llround(cluster.memory_gbps * 1e6)));
+    const wide_int flops_per_ms = std::max<wide_int>(
+        1, static_cast<wide_int>(nearest(cluster.matmul_tflops * 1e6)) * nearest(cluster.efficiency * 1e6) / 1000);
+    const wide_int bytes_per_ms = std::max<wide_int>(1, static_cast<wide_int>(nearest(cluster.memory_gbps * 1e6)));
     const auto compute = [&](const polynomial& flops) { return flops.scaled(one * 1'000'000, flops_per_ms * tensor_); };
     const auto memory = [&](const polynomial& moved) { return moved.scaled(one * 1'000'000, bytes_per_ms); };
 
@@ -226,7 +224,7 @@ class analytic_cost {
     const std::int64_t blocks = kind == layer_kind::cross_decoder                           ? 3
                                 : kind == layer_kind::head || kind == layer_kind::embedding ? 1
                                                                                             : 2;
-    const auto megabits = std::max<std::int64_t>(1, std::llround(link.gbps * 1000));
+    const auto megabits = std::max<std::int64_t>(1, nearest(link.gbps * 1000));
     const wide_int one = wide_int{1} << shift;
     const wide_int per_token =
         static_cast<wide_int>(blocks) * 2 * (tensor_ - 1) * model.hidden * size_of(model.type) * 8000;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,7 +44,7 @@ struct cluster_spec {
 /// The bandwidth is read as an integer number of megabits per second, so the result is exact and equal everywhere; it
 /// is held at the largest int64. Complexity O(1), never throws.
 [[nodiscard]] inline nanoseconds transfer_time(const link_spec& link, bytes size, std::int64_t senders = 1) {
-  const auto megabits = std::max<std::int64_t>(1, std::llround(link.gbps * 1000));
+  const auto megabits = std::max<std::int64_t>(1, nearest(link.gbps * 1000));
   const auto sharing = std::clamp<std::int64_t>(senders, 1, std::max<std::int64_t>(1, link.ranks_per_link));
   const wide_int work = static_cast<wide_int>(size.value()) * 8000 * sharing;
   const std::int64_t time = saturate((work + megabits - 1) / megabits);
@@ -150,12 +149,13 @@ inline void require_sound(const cluster_spec& cluster) {
   rate(cluster.memory_gbps, "memory_gbps");
   if (!(cluster.efficiency >= 1e-3 && cluster.efficiency <= 1))
     fail("efficiency must lie in 0.001..1, it is " + std::to_string(cluster.efficiency));
-  for (const auto& [link, place] :
-       {std::pair{&cluster.intra_node, "intra_node"}, {&cluster.inter_node, "inter_node"}}) {
-    rate(link->gbps, (std::string{place} + ".gbps").c_str());
-    within(link->latency.value(), 0, longest_ns, (std::string{place} + ".latency_ns").c_str());
-    within(link->ranks_per_link, 1, 1'000'000, (std::string{place} + ".ranks_per_link").c_str());
-  }
+  const auto sound = [&](const link_spec& link, const std::string& place) {
+    rate(link.gbps, (place + ".gbps").c_str());
+    within(link.latency.value(), 0, longest_ns, (place + ".latency_ns").c_str());
+    within(link.ranks_per_link, 1, 1'000'000, (place + ".ranks_per_link").c_str());
+  };
+  sound(cluster.intra_node, "intra_node");
+  sound(cluster.inter_node, "inter_node");
 }
 
 }  // namespace dynapipe
