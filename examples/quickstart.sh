@@ -18,7 +18,7 @@ show() {
 }
 
 show build/examples/dynapipe plan --lengths examples/data/lengths.csv --model gpt-6.7b --cluster a100-80g \
-  --pp 4 --dp 2 --tp 1 --batch-tokens 65536 \
+  --pp 4 --dp 2 --tp 1 --batch-tokens 65536 --batch 15 \
   --out "$out/plan.json" --trace "$out/trace.json" --draw "$out/timeline.svg"
 show build/examples/dynapipe check "$out/plan.json"
 

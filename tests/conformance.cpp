@@ -51,6 +51,7 @@ std::int64_t budget(const std::string& text) {
   try {
     value = std::stoll(text, &used);
   } catch (const std::logic_error&) {
+    value = -1;
   }
   if (used != text.size() || value < 0) throw dynapipe::error{"--budget-ms is no number of milliseconds: " + text};
   return value;

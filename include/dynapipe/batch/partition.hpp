@@ -161,7 +161,7 @@ template <class ShapeTime>
   if (ordered.empty()) return partition_result{};
   const std::optional<std::int64_t> useful = detail::useful_time(ordered, shapes, time, options);
   if (!useful) return std::nullopt;
-  const detail::range_times<void> times{ordered, shapes, time, *useful};
+  const detail::range_times<ShapeTime> times{ordered, shapes, time, *useful};
 
   std::int64_t least = 0;
   std::int64_t most = 0;
@@ -182,9 +182,9 @@ template <class ShapeTime>
 
   /// Limits still to try, with the least sum that any of them allows.
   struct interval {
-    std::int64_t lo;
-    std::int64_t hi;
-    nanoseconds sum;
+    std::int64_t lo = 0;
+    std::int64_t hi = 0;
+    nanoseconds sum{0};
   };
   std::vector<interval> open;
   const auto push = [&](std::int64_t lo, std::int64_t hi, nanoseconds sum) {

@@ -302,7 +302,7 @@ class analytic_cost {
     [[nodiscard]] polynomial gradients() const {
       if (kind == layer_kind::embedding) return {.queries = wide_int{e} * h};
       if (kind == layer_kind::head) return {.queries = wide_int{2} * e * h + shared(wide_int{e} * vocabulary)};
-      const wide_int widest = std::max<wide_int>(wide_int{f} * (gated ? 3 : 2), wide_int{2} * q + 2 * kv);
+      const wide_int widest = std::max<wide_int>(wide_int{f} * (gated ? 3 : 2), wide_int{2} * (q + kv));
       polynomial bytes_held{.queries = wide_int{4} * e * h + shared(e * widest),
                             .keys = crosses() ? wide_int{e} * h : 0};
       if (!fused) {

@@ -165,7 +165,7 @@ inline std::string read_unpacked(const std::string& path) {
   gz_reader reader{path};
   if (reader.file() == nullptr) fail(std::strerror(errno));
   std::string text;
-  std::array<char, 1 << 16> block;
+  std::array<char, 1 << 16> block{};
   int got = 0;
   while ((got = gzread(reader.file(), block.data(), static_cast<unsigned>(block.size()))) > 0)
     text.append(block.data(), static_cast<std::size_t>(got));

@@ -243,7 +243,7 @@ void put(std::string& out, const Parts&... parts) {
     if constexpr (std::is_convertible_v<part_type, std::string_view>) {
       out += std::string_view{part};
     } else {
-      std::int64_t number;
+      std::int64_t number = 0;
       if constexpr (requires { part.value(); })
         number = part.value();
       else

@@ -42,8 +42,6 @@ template <class Part>
 [[nodiscard]] std::string piece(const Part& part) {
   if constexpr (std::is_convertible_v<Part, std::string_view>)
     return std::string{std::string_view{part}};
-  else if constexpr (std::is_enum_v<Part>)
-    return decimal(static_cast<wide_int>(part));
   else if constexpr (requires { part.value(); })
     return decimal(part.value());
   else

@@ -158,7 +158,7 @@ class dispatcher {
   }
   struct sent_buffer {
     program_step wait;
-    std::int64_t size;
+    std::int64_t size = 0;
   };
 
   void schedule_event(event e, nanoseconds duration) {
