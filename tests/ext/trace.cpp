@@ -199,7 +199,7 @@ TEST_CASE("the drawing is well-formed, with a box for each computation") {
     for (const replica_plan& replica : p.replicas)
       for (const device_plan& device : replica.devices)
         for (const instruction& i : device.instructions)
-          computations += detail::computes(i.op) ? 1 : 0;
+          computations += computes(i.op) ? 1 : 0;
     CHECK(count(svg, "<title>") == computations);
     CHECK(count(svg, "nan") == 0);
     CHECK(count(svg, "inf") == 0);

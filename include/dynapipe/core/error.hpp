@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cassert>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -18,6 +19,14 @@ class error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// Refuses a value out of its range. @throws error: `where`, the field, the range and the value.
+inline void require_within(const std::string& where, const std::string& field, std::int64_t value, std::int64_t least,
+                           std::int64_t most) {
+  if (value < least || value > most)
+    throw error{where + field + " must lie in " + std::to_string(least) + ".." + std::to_string(most) + ", it is " +
+                std::to_string(value)};
+}
 
 /// No plan exists under the limits. The text names the sample or stage and the knob that would help; the numbers
 /// are here as well.

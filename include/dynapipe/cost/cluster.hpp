@@ -136,9 +136,7 @@ inline void require_sound(const cluster_spec& cluster) {
       fail(std::string{field} + " must lie in 0.001..10^9, it is " + std::to_string(value));
   };
   const auto within = [&](std::int64_t value, std::int64_t least, std::int64_t most, const char* field) {
-    if (value < least || value > most)
-      fail(std::string{field} + " must lie in " + std::to_string(least) + ".." + std::to_string(most) + ", it is " +
-           std::to_string(value));
+    require_within("cluster '" + cluster.name + "': ", field, value, least, most);
   };
   constexpr std::int64_t longest_ns = 1'000'000'000'000;
   within(cluster.devices_per_node, 1, 1'000'000, "devices_per_node");

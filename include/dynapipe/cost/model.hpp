@@ -119,9 +119,7 @@ namespace presets {
 inline void require_sound(const model_spec& model) {
   const auto fail = [&](const std::string& what) { throw error{"model '" + model.name + "': " + what}; };
   const auto within = [&](std::int64_t value, std::int64_t least, std::int64_t most, const char* field) {
-    if (value < least || value > most)
-      fail(std::string{field} + " must lie in " + std::to_string(least) + ".." + std::to_string(most) + ", it is " +
-           std::to_string(value));
+    require_within("model '" + model.name + "': ", field, value, least, most);
   };
   within(model.decoder_layers, 1, 10'000, "decoder_layers");
   within(model.encoder_layers, 0, 10'000, "encoder_layers");

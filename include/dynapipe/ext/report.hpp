@@ -68,8 +68,7 @@ struct plan_summary {
       result.capacity[d] = std::max(result.capacity[d], device.capacity);
       ++devices;
       for (const instruction& i : device.instructions)
-        if (i.op >= opcode::forward && i.op <= opcode::backward_weight)
-          busy += static_cast<double>((i.end - i.start).value());
+        if (computes(i.op)) busy += static_cast<double>((i.end - i.start).value());
     }
   }
   const double whole = static_cast<double>(p.predicted.value()) * static_cast<double>(devices);
@@ -124,7 +123,7 @@ namespace detail {
     std::vector<double> share(columns, 0);
     std::vector<double> idle(columns, 1);
     for (const instruction& i : from.devices[d].instructions) {
-      if (i.op < opcode::forward || i.op > opcode::backward_weight) continue;
+      if (!computes(i.op)) continue;
       const char letter = static_cast<char>((i.op == opcode::forward ? 'a' : 'A') + static_cast<int>(index(i.mb) % 26));
       const double start = static_cast<double>(i.start.value()) / slice;
       const double end = static_cast<double>(i.end.value()) / slice;

@@ -24,7 +24,6 @@ namespace detail {
   return fmt::format("{}.{:03}", time.value() / 1000, time.value() % 1000);
 }
 
-[[nodiscard]] constexpr bool computes(opcode op) { return op >= opcode::forward && op <= opcode::backward_weight; }
 [[nodiscard]] constexpr bool transfers(opcode op) { return op == opcode::send || op == opcode::recv; }
 
 [[nodiscard]] constexpr char letter_of(opcode op) {
@@ -136,7 +135,7 @@ class trace_writer {
       fmt::format_to(at, "<text x=\"8\" y=\"{}\">replica {} dev {}</text>\n", y + row - 8, r, d);
       fmt::format_to(at, "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#eee\"/>\n", left, y, width, row);
       for (const instruction& i : p.replicas[r].devices[d].instructions) {
-        if (!detail::computes(i.op)) continue;
+        if (!computes(i.op)) continue;
         const planned_micro_batch& mb = p.replicas[r].micro_batches[index(i.mb)];
         const int hue = i.op == opcode::forward ? 212 : i.op == opcode::backward_weight ? 40 : 140;
         fmt::format_to(

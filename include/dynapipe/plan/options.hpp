@@ -50,10 +50,7 @@ struct planner_options {
 /// a device.
 template <class Lazy = void>
 [[nodiscard]] std::vector<device_id> place_stages(const planner_options& options) {
-  const auto positive = [](std::int64_t value, const char* name) {
-    if (value < 1 || value > 1'000'000)
-      throw error{std::string{name} + " must lie in 1..1000000, it is " + std::to_string(value)};
-  };
+  const auto positive = [](std::int64_t value, const char* name) { require_within("", name, value, 1, 1'000'000); };
   positive(options.pipeline, "--pp");
   positive(options.data, "--dp");
   positive(options.tensor, "--tp");

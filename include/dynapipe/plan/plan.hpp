@@ -50,6 +50,9 @@ inline constexpr name_table<opcode, 10> opcode_names{{{opcode::load, "load"},
 inline constexpr name_table<batch_layout, 2> batch_layout_names{
     {{batch_layout::padded, "padded"}, {batch_layout::varlen, "varlen"}}};
 
+/// Whether an operation occupies its device's compute queue.
+[[nodiscard]] constexpr bool computes(opcode op) { return op >= opcode::forward && op <= opcode::backward_weight; }
+
 [[nodiscard]] constexpr std::string_view to_string(opcode value) { return name_in(opcode_names, value); }
 [[nodiscard]] constexpr std::string_view to_string(batch_layout value) { return name_in(batch_layout_names, value); }
 
