@@ -4,9 +4,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source packaging/common.sh
 
-need g++ meson ninja-build pkg-config nlohmann-json3-dev libfmt-dev zlib1g-dev libcli11-dev
+need g++ meson ninja-build pkg-config nlohmann-json3-dev libfmt-dev zlib1g-dev libcli11-dev libeigen3-dev
 
-configure examples json fmt
+configure examples json fmt eigen
 ninja -C build examples/dynapipe
 
 out=build/quickstart

@@ -26,6 +26,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::pair<std::string_view, conformance::kind_function> kinds[] = {
+    {"cost", conformance::cost},
     {"deadlock", conformance::deadlock},
     {"schedule", conformance::schedule},
 };

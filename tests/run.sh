@@ -5,9 +5,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source packaging/common.sh
 
 need g++ meson ninja-build pkg-config cmake \
-  nlohmann-json3-dev libfmt-dev zlib1g-dev libcli11-dev doctest-dev libbenchmark-dev
+  nlohmann-json3-dev libfmt-dev libeigen3-dev zlib1g-dev libcli11-dev doctest-dev libbenchmark-dev
 
-if ! { configure tests examples bench json fmt && meson compile -C build; }; then
+if ! { configure tests examples bench json fmt eigen && meson compile -C build; }; then
   echo "The build failed; no test was run."
   echo "0 passed, 1 failed"
   exit 1

@@ -67,6 +67,11 @@ def main():
     plans("leval, gpt-6.7b", "leval.csv", 20, "--model", "gpt-6.7b", "--cluster", "h200", "--pp", 8,
           "--batch-tokens", 131072, "--recompute", "selective")
     plans("flan_like, t5-11b", "flan_like.csv.gz", 5, "--model", "t5-11b", "--cluster", "a100-80g", "--pp", 4, "--dp", 2)
+    table = shared / "data/profiles/a100_gpt_6.7b_time.csv"
+    for degree in (1, 2, 4):
+        plans(f"flan_like, gpt-6.7b as measured, tp {degree}", "flan_like.csv.gz", 5, "--model", "gpt-6.7b", "--cluster",
+              "a100-40g", "--pp", 8, "--dp", 2, "--tp", degree, "--recompute", "full", "--outside", "fitted", "--profile",
+              table)
     for failure in failures:
         print("FAILED:", failure)
     return 1 if failures else 0

@@ -9,5 +9,7 @@ namespace command {
 /// Exit status: 0 done, 1 the answer is no, 2 unusable input.
 void add_plan(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
+void add_fit(CLI::App& app, int& status);
+void add_cost(CLI::App& app, int& status);
 
 }  // namespace command

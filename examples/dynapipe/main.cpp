@@ -1,4 +1,4 @@
-/// The `dynapipe` command: plans global batches from files, and checks plans.
+/// The `dynapipe` command: plans global batches from files, checks plans, and fits and shows costs.
 
 #include <exception>
 #include <iostream>
@@ -19,6 +19,8 @@ constexpr const char* examples = R"(Examples:
   dynapipe plan --lengths lengths.csv.gz --model my_model.json --cluster h200 --pp 8 --recompute selective \
                 --all --out plans/ --summary json
   dynapipe check plan.json
+  dynapipe fit h200.json -o costs.json --plot fit.svg
+  dynapipe cost --model gpt-6.7b --cluster h200 --costs costs.json --shape 8x512 --shape 1x8192
 
 Exit status: 0 done, 1 the answer is no (a plan that does not hold), 2 unusable input.)";
 
@@ -35,6 +37,8 @@ int main(int count, char** words) {
   try {
     command::add_plan(app, status);
     command::add_check(app, status);
+    command::add_fit(app, status);
+    command::add_cost(app, status);
     try {
       app.parse(count, words);
     } catch (const CLI::Success& help) {

@@ -1,4 +1,3 @@
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +20,9 @@
 #include <dynapipe/ext/report.hpp>
 #include <dynapipe/ext/trace.hpp>
 
+#include "arguments.hpp"
 #include "commands.hpp"
+#include "costs.hpp"
 
 namespace command {
 
@@ -33,6 +34,7 @@ struct plan_arguments {
   std::string lengths;
   std::string model;
   std::string cluster;
+  cost_arguments costs;
   std::optional<std::int64_t> batch_tokens;
   std::optional<std::int64_t> batch_samples;
   std::int64_t batch = 0;
@@ -45,41 +47,6 @@ struct plan_arguments {
   std::string summary = "text";
   dynapipe::planner_options options;
 };
-
-/// Bytes from text such as 36000MB (10^6) or 40GiB (2^30).
-dynapipe::bytes parse_bytes(const std::string& text) {
-  static constexpr std::pair<const char*, std::int64_t> suffixes[] = {{"", 1},
-                                                                      {"B", 1},
-                                                                      {"KB", 1'000},
-                                                                      {"MB", 1'000'000},
-                                                                      {"GB", 1'000'000'000},
-                                                                      {"KiB", 1LL << 10},
-                                                                      {"MiB", 1LL << 20},
-                                                                      {"GiB", 1LL << 30},
-                                                                      {"TB", 1'000'000'000'000},
-                                                                      {"TiB", 1LL << 40}};
-  const std::size_t digits = text.find_first_not_of("0123456789");
-  const std::string suffix = digits == std::string::npos ? "" : text.substr(digits);
-  for (const auto& [name, scale] : suffixes) {
-    if (suffix != name || digits == 0 || text.empty() || text.size() - suffix.size() > 18) continue;
-    const std::int64_t value = dynapipe::saturating_mul(std::stoll(text), scale);
-    if (value > 0) return dynapipe::bytes{value};
-  }
-  throw dynapipe::error{"--memory-limit '" + text + "' is no positive size (examples: 36000MB, 40GiB, 42949672960)"};
-}
-
-/// A preset by name, or a file.
-template <class Spec, class Presets, class Load>
-Spec preset_or_file(const std::string& text, const char* what, const Presets& presets, Load load) {
-  std::string known;
-  for (const Spec& preset : presets) {
-    if (preset.name == text) return preset;
-    known += (known.empty() ? "" : ", ") + preset.name;
-  }
-  if (fs::exists(text)) return load(text);
-  throw dynapipe::error{std::string{"unknown "} + what + " '" + text + "': neither a preset (" + known +
-                        ") nor a file"};
-}
 
 /// Draws a bar on a terminal, nothing elsewhere.
 class progress_bar {
@@ -120,13 +87,9 @@ class plan_run {
  public:
   explicit plan_run(const plan_arguments& arguments)
       : arguments_{arguments},
-        model_{preset_or_file<dynapipe::model_spec>(arguments.model, "model", dynapipe::presets::models(),
-                                                    [](const auto& f) { return dynapipe::load_model(f); })},
-        cluster_{preset_or_file<dynapipe::cluster_spec>(arguments.cluster, "cluster", dynapipe::presets::clusters(),
-                                                        [](const auto& f) { return dynapipe::load_cluster(f); })},
-        planner_{model_, cluster_,
-                 dynapipe::analytic_cost{model_, cluster_, {.tensor_parallel = arguments.options.tensor}},
-                 arguments.options},
+        model_{model_of(arguments.model)},
+        costs_{choose_costs(arguments.costs, model_, cluster_of(arguments.cluster), arguments.options)},
+        planner_{model_, costs_.cluster, costs_.cost, arguments.options},
         table_{dynapipe::read_lengths(arguments.lengths)} {
     const std::vector<std::int64_t> order = dynapipe::shuffled(table_.rows.size(), arguments.seed);
     batches_ = dynapipe::cut_batches(table_.rows, order, {arguments.batch_tokens, arguments.batch_samples});
@@ -193,59 +156,17 @@ class plan_run {
     add("batch", std::to_string(k));
     if (arguments_.batch_tokens) add("batch_tokens", std::to_string(*arguments_.batch_tokens));
     if (arguments_.batch_samples) add("batch_samples", std::to_string(*arguments_.batch_samples));
+    for (const auto& [name, value] : costs_.provenance)
+      add(name.c_str(), value);
   }
 
   const plan_arguments& arguments_;
   dynapipe::model_spec model_;
-  dynapipe::cluster_spec cluster_;
-  dynapipe::planner<dynapipe::analytic_cost> planner_;
+  chosen_costs costs_;
+  dynapipe::planner<any_cost> planner_;
   dynapipe::lengths_table table_;
   std::vector<std::vector<std::int64_t>> batches_;
 };
-
-template <class Number>
-struct number_of {
-  using type = Number;
-};
-template <class Number>
-struct number_of<std::optional<Number>> {
-  using type = Number;
-};
-
-/// An option of one whole number; unlike the library's own reading it takes no blanks, signs that overflow, or nothing.
-template <class Number>
-CLI::Option* add_number(CLI::App& app, const char* name, Number& value, const std::string& help) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [&value, name](const std::string& text) {
-            typename number_of<Number>::type read = 0;
-            const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), read);
-            if (text.empty() || end != text.data() + text.size() || problem != std::errc{})
-              throw CLI::ValidationError{name, "'" + text + "' is no whole number in range"};
-            value = read;
-          },
-          help)
-      ->type_name("N");
-}
-
-template <class Enum, std::size_t N>
-CLI::Option* add_word(CLI::App& app, const char* name, Enum& value, const dynapipe::name_table<Enum, N>& table,
-                      const char* help) {
-  std::string words;
-  for (const auto& [key, word] : table)
-    words += (words.empty() ? "" : "|") + std::string{word};
-  return app
-      .add_option_function<std::string>(
-          name,
-          [&value, &table, name, words](const std::string& text) {
-            const std::optional<Enum> found = dynapipe::value_in(table, text);
-            if (!found) throw CLI::ValidationError{name, "'" + text + "' is none of " + words};
-            value = *found;
-          },
-          help)
-      ->type_name(words);
-}
 
 }  // namespace
 
@@ -256,9 +177,9 @@ void add_plan(CLI::App& app, int&) {
   plan->add_option("--lengths", a.lengths, "CSV of task,input_tokens,target_tokens, plain or gzipped")->required();
   plan->add_option("--model", a.model, "Model preset, or a JSON file")->required();
   plan->add_option("--cluster", a.cluster, "Cluster preset, or a JSON file")->required();
+  add_costs(*plan, a.costs, a.options);
   add_number(*plan, "--pp", a.options.pipeline, "Pipeline devices of one replica (default 1)");
   add_number(*plan, "--dp", a.options.data, "Data-parallel replicas (default 1)");
-  add_number(*plan, "--tp", a.options.tensor, "Tensor-parallel ranks of each device (default 1)");
   add_number(*plan, "--stages-per-device", a.options.stages_per_device, "Stages on each device (default 1)");
   add_word(*plan, "--placement", a.options.placement, dynapipe::placement_names, "Where stages lie");
   add_word(*plan, "--queues", a.options.queues, dynapipe::queue_style_names, "How a device's transfers queue");
@@ -274,14 +195,11 @@ void add_plan(CLI::App& app, int&) {
   plan->add_option("--out", a.out, "Plan file, or directory with --all");
   plan->add_option("--trace", a.trace, "Chrome trace file, for ui.perfetto.dev")->excludes(all);
   plan->add_option("--draw", a.draw, "SVG drawing of the timeline")->excludes(all);
-  plan->add_option("--summary", a.summary, "How to print the summary")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->type_name("text|json")
-      ->capture_default_str();
+  add_summary(*plan, a.summary);
   plan->callback([arguments] {
     plan_arguments& given = *arguments;
     if (!given.batch_tokens && !given.batch_samples) given.batch_tokens = 65'536;
-    if (given.memory_limit) given.options.memory_limit = parse_bytes(*given.memory_limit);
+    if (given.memory_limit) given.options.memory_limit = parse_bytes("--memory-limit", *given.memory_limit);
     plan_run run{given};
     given.all ? run.every() : run.one();
   });

@@ -17,6 +17,7 @@ struct options {
 /// where the case is malformed.
 using kind_function = nlohmann::json (*)(const nlohmann::json& test_case, const options& how);
 
+nlohmann::json cost(const nlohmann::json& test_case, const options& how);
 nlohmann::json deadlock(const nlohmann::json& test_case, const options& how);
 nlohmann::json schedule(const nlohmann::json& test_case, const options& how);
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -43,6 +45,15 @@ model_spec small_model() {
 
 /// 2,048 tokens, 2^20 pairs.
 constexpr shape four_rows{4, 512, 0};
+
+template <class Shape>
+std::array<std::int64_t, 8> every_cost(const analytic_cost& cost, layer_kind kind, const Shape& s,
+                                       recompute_mode mode) {
+  return {cost.forward(kind, s, mode).value(),        cost.backward(kind, s, mode).value(),
+          cost.backward_input(kind, s, mode).value(), cost.backward_weight(kind, s, mode).value(),
+          cost.stored(kind, s, mode).value(),         cost.weight_stored(kind, s, mode).value(),
+          cost.forward_peak(kind, s, mode).value(),   cost.backward_peak(kind, s, mode).value()};
+}
 
 std::string complaint(const model_spec& model, const cluster_spec& cluster, std::int64_t tensor) {
   try {
@@ -246,6 +257,176 @@ TEST_CASE("costs do not fall when rows or a length grow") {
             }
         }
       }
+}
+
+TEST_CASE("costs of concatenated samples: as of padded rows for one, and they do not fall") {
+  constexpr unsigned seed = 2'312;
+  MESSAGE("seed ", seed);
+  std::mt19937_64 random{seed};
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
+  for (const model_spec& preset : presets::models())
+    for (const attention_kernel kernel : {attention_kernel::fused, attention_kernel::unfused})
+      for (const bool sequence : {false, true}) {
+        model_spec model = preset;
+        model.kernel = kernel;
+        const analytic_cost cost{model, presets::h100(), {.tensor_parallel = 2, .sequence_parallel = sequence}};
+        const std::int64_t window = skipped_window(model);
+        for (int round = 0; round < 40; ++round) {
+          const std::int64_t scale = std::int64_t{1} << below(18);
+          const auto length = [&] { return 1 + below(scale); };
+          const auto target = [&] { return model.encoder_decoder() ? length() : 0; };
+          const shape row{1, length(), target()};
+          varlen_shape one = with_sample({}, row.input, row.target, window);
+          varlen_shape more = with_sample(one, length(), target(), window);
+          varlen_shape longer = with_sample({}, row.input + below(3), row.target, window);
+          CAPTURE(model.name);
+          CAPTURE(row.input);
+          for (const layer_kind kind : kinds)
+            for (const recompute_mode mode : modes) {
+              REQUIRE(every_cost(cost, kind, row, mode) == every_cost(cost, kind, one, mode));
+              const auto least = every_cost(cost, kind, one, mode);
+              for (const varlen_shape& larger : {more, longer}) {
+                const auto grown = every_cost(cost, kind, larger, mode);
+                for (std::size_t i = 0; i < least.size(); ++i)
+                  REQUIRE(least[i] <= grown[i]);
+              }
+            }
+        }
+      }
+}
+
+TEST_CASE("halves of a backward: times sum to it at least, and no more is kept than is stored") {
+  constexpr unsigned seed = 2'313;
+  MESSAGE("seed ", seed);
+  std::mt19937_64 random{seed};
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
+  for (const model_spec& model : presets::models())
+    for (const cluster_spec& cluster : presets::clusters())
+      for (const bool sequence : {false, true}) {
+        const analytic_cost cost{model, cluster, {.tensor_parallel = 4, .sequence_parallel = sequence}};
+        for (int round = 0; round < 20; ++round) {
+          const shape s{1 + below(16), 1 + below(1 << below(16)), model.encoder_decoder() ? 1 + below(4'096) : 0};
+          for (const layer_kind kind : kinds)
+            for (const recompute_mode mode : modes) {
+              REQUIRE(cost.backward_input(kind, s, mode) + cost.backward_weight(kind, s, mode) >=
+                      cost.backward(kind, s, mode));
+              REQUIRE(cost.weight_stored(kind, s, mode) <= cost.stored(kind, s, mode));
+              REQUIRE(cost.backward_input(kind, s, mode) <= cost.backward(kind, s, mode));
+            }
+        }
+      }
+}
+
+TEST_CASE("halves of a backward, by hand") {
+  const analytic_cost cost{small_model(), round_cluster()};
+  // Matrices 98,304 x 2,048 / 50,000 = 4,026.53184 in each half; attention twice 2,684.35456 in the input's.
+  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::none).value() == 4'027);
+  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::none).value() == 9'396);  // 9,395.24096
+  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::selective).value() == 12'080);
+  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::full).value() == 16'107);  // + 6,710.8864
+  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::full).value() == 4'027);
+  // The zero-bubble paper's 32 s b h of 34.
+  const analytic_cost gpt{presets::gpt_6_7b(), presets::h100()};
+  const std::int64_t sbh = 3 * 512 * 4'096;
+  CHECK(gpt.weight_stored(layer_kind::decoder, {3, 512, 0}, recompute_mode::none).value() == 32 * sbh);
+  CHECK(gpt.weight_stored(layer_kind::decoder, {3, 512, 0}, recompute_mode::selective).value() == 32 * sbh);
+  CHECK(gpt.weight_stored(layer_kind::decoder, {3, 512, 0}, recompute_mode::full).value() == 2 * sbh);
+}
+
+TEST_CASE("sequence parallelism divides all that is stored, and gathers inputs once more, by hand") {
+  for (const std::int64_t t : {1, 2, 8}) {
+    const analytic_cost cost{
+        gpt(4'096, 32, attention_kernel::unfused), presets::h100(), {.tensor_parallel = t, .sequence_parallel = true}};
+    const std::int64_t sbh = 3 * 512 * 4'096;
+    const std::int64_t scores = 5 * 32 * 3 * 512 * 512;
+    CHECK(cost.stored(layer_kind::decoder, {3, 512, 0}, recompute_mode::none).value() == (34 * sbh + scores) / t);
+    CHECK(cost.stored(layer_kind::decoder, {3, 512, 0}, recompute_mode::selective).value() == 34 * sbh / t);
+    CHECK(cost.stored(layer_kind::decoder, {3, 512, 0}, recompute_mode::full).value() == 2 * sbh / t);
+  }
+  const analytic_cost cost{small_model(), round_cluster(), {.tensor_parallel = 2, .sequence_parallel = true}};
+  // As with tensor parallelism alone: 6,710.8864 / 2 + 40 + 5,242.88; backward half of the collectives once more.
+  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 8'639);    // 8,638.3232
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 14'636);  // + 20 + 2,621.44
+  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::none).value() == 4'655);  // 4,654.70592
+  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::none).value() == 9'981);   // 9,980.50048
+}
+
+TEST_CASE("stored bytes of mixtures, latent attention and windows, term by term") {
+  const analytic_cost qwen{presets::qwen3_30b_a3b(), presets::h100()};
+  const std::int64_t tokens = 2 * 300;
+  // Inputs of norms and blocks, queries and output, keys and values; then eight copies of the input and eight outputs,
+  // scores of the router, and gate, up and product of eight experts.
+  const std::int64_t routed = 8 * 2'048 + 2 * (2 * 4'096 + 2 * 512) + 16 * 2 * 2'048 + 4 * 128 + 2 * 3 * 8 * 768;
+  CHECK(qwen.stored(layer_kind::decoder, {2, 300, 0}, recompute_mode::selective).value() == tokens * routed);
+
+  const model_spec deepseek = presets::deepseek_v3();
+  const std::int64_t narrow = 2 * (2 * (1'536 + 512) + 64);
+  const std::int64_t inner = 2 * 128 * (192 + 192 + 128 + 128) + 2 * 3 * 9 * 2'048;
+  const std::int64_t whole = 8 * 7'168 + 16 * 2 * 7'168 + 4 * 256 + narrow;
+  for (const std::int64_t t : {1, 4}) {
+    const analytic_cost cost{deepseek, presets::h100(), {.tensor_parallel = t}};
+    CHECK(cost.stored(layer_kind::decoder, {2, 300, 0}, recompute_mode::selective).value() ==
+          tokens * (whole + inner / t));
+  }
+
+  model_spec mistral = presets::mistral_7b();
+  model_spec unlimited = mistral;
+  unlimited.window = 0;
+  const analytic_cost windowed{mistral, round_cluster()};
+  const analytic_cost all{unlimited, round_cluster()};
+  const shape s{1, 16'384, 0};
+  CHECK(windowed.stored(layer_kind::decoder, s, recompute_mode::none) ==
+        all.stored(layer_kind::decoder, s, recompute_mode::none));
+  // 12,288^2 squares of 8,192 FLOPs less, at 50,000 a nanosecond: 24,739,011.8
+  const nanoseconds saved = all.forward(layer_kind::decoder, s, recompute_mode::none) -
+                            windowed.forward(layer_kind::decoder, s, recompute_mode::none);
+  CHECK(saved.value() >= 24'739'011);
+  CHECK(saved.value() <= 24'739'013);
+  mistral.kernel = unlimited.kernel = attention_kernel::unfused;
+  CHECK(analytic_cost{mistral, round_cluster()}.forward(layer_kind::decoder, s, recompute_mode::none) ==
+        analytic_cost{unlimited, round_cluster()}.forward(layer_kind::decoder, s, recompute_mode::none));
+}
+
+TEST_CASE("transients of an unfused GPT layer are those that were measured") {
+  // Megatron-LM's layer, in s b h on top of what is stored: see docs/roofline.md.
+  constexpr std::int64_t h = 4'096, a = 32;
+  for (const std::int64_t t : {1, 2, 4})
+    for (const std::int64_t s : {64, 8'192}) {
+      const analytic_cost cost{gpt(h, a, attention_kernel::unfused), presets::a100_40g(), {.tensor_parallel = t}};
+      const std::int64_t sbh = s * h;
+      const std::int64_t scores = a * s * s;
+      const auto peak = [&](recompute_mode mode) { return cost.backward_peak(layer_kind::decoder, {1, s, 0}, mode); };
+      CHECK(peak(recompute_mode::none).value() == std::max(56 * sbh / t - 3 * sbh, 2 * scores / t));
+      CHECK(peak(recompute_mode::selective).value() == std::max(56 * sbh / t - 3 * sbh, 7 * scores / t));
+      CHECK(peak(recompute_mode::full).value() == std::max(72 * sbh / t + 3 * sbh, 7 * scores / t + 6 * sbh / t));
+    }
+}
+
+TEST_CASE("state under ZeRO and with another optimizer; options out of range") {
+  const model_spec model = presets::llama_3_8b();
+  const std::int64_t count = parameters(model, layer_kind::decoder);
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    const analytic_cost cost{model, presets::h100(), {.tensor_parallel = 2, .zero = zero, .data_parallel = 8}};
+    CHECK(cost.state(layer_kind::decoder) == total_state_of(count, adam(dtype::bf16), {2, zero, 8}));
+  }
+  const analytic_cost plain{model, presets::h100(), {.state = parameter_bytes{2, 4, 0}}};
+  CHECK(plain.state(layer_kind::decoder).value() == 6 * count);
+
+  const auto complaint_of = [&](const analytic_options& options) {
+    try {
+      const analytic_cost cost{model, presets::h100(), options};
+    } catch (const error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"none"};
+  };
+  CHECK(complaint_of({.zero = 4}) == "zero must lie in 0..3, it is 4");
+  CHECK(complaint_of({.data_parallel = 0}) == "data_parallel must lie in 1..1000000, it is 0");
+  CHECK(complaint_of({.state = parameter_bytes{2, -2, 0}}) == "state.gradient must lie in 0..1000, it is -2");
 }
 
 TEST_CASE("costs beyond measure are held at the largest value") {

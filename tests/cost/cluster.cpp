@@ -157,7 +157,11 @@ TEST_CASE("an unsound cluster is refused by field and value") {
       {[](cluster_spec& c) { c.inter_node.latency = nanoseconds{-1}; },
        "inter_node.latency_ns must lie in 0..1000000000000, it is -1"},
       {[](cluster_spec& c) { c.intra_node.ranks_per_link = 0; },
-       "intra_node.ranks_per_link must lie in 1..1000000, it is 0"}};
+       "intra_node.ranks_per_link must lie in 1..1000000, it is 0"},
+      {[](cluster_spec& c) { c.inter_node.overlap_slowdown = 0.9; },
+       "inter_node.overlap_slowdown must lie in 1..1000, it is 0.9"},
+      {[=](cluster_spec& c) { c.intra_node.overlap_slowdown = nan; },
+       "intra_node.overlap_slowdown must lie in 1..1000"}};
   for (const auto& [apply, text] : cases) {
     cluster_spec cluster = presets::h100();
     apply(cluster);

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <limits>
 #include <random>
-#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -78,15 +77,6 @@ struct counting_model {
   bytes state(layer_kind k) const { return inner->state(k); }
 };
 
-std::string refusal(const model_spec& model, std::int64_t stages) {
-  try {
-    static_cast<void>(split_layers(model, stages));
-  } catch (const error& e) {
-    return e.what();
-  }
-  return "none";
-}
-
 /// `parts` runs of layers of any length, some of them perhaps of one layer.
 std::vector<stage_spec> random_stages(const model_spec& model, std::int64_t parts, std::mt19937_64& random) {
   std::vector<std::int64_t> cuts{0, model.layers()};
@@ -108,56 +98,6 @@ std::vector<stage_spec> random_stages(const model_spec& model, std::int64_t part
 }
 
 }  // namespace
-
-TEST_CASE("stages cover the layers in order, evenly, longer ones in the middle") {
-  for (std::int64_t encoder = 0; encoder <= 9; ++encoder)
-    for (std::int64_t decoder = 1; decoder <= 12; ++decoder) {
-      const model_spec model = encoder == 0 ? decoder_only(decoder) : encoder_decoder(encoder, decoder);
-      for (std::int64_t stages = 1; stages <= model.layers(); ++stages) {
-        CAPTURE(encoder);
-        CAPTURE(decoder);
-        CAPTURE(stages);
-        const std::vector<stage_spec> cut = split_layers(model, stages);
-        REQUIRE(static_cast<std::int64_t>(cut.size()) == stages);
-        std::int64_t next_encoder = 0;
-        std::int64_t next_decoder = 0;
-        std::int64_t least = model.layers();
-        std::int64_t most = 0;
-        for (std::size_t s = 0; s < cut.size(); ++s) {
-          const stage_spec& stage = cut[s];
-          if (stage.encoder.count() > 0) CHECK(next_decoder == 0);
-          CHECK(stage.encoder.from == next_encoder);
-          CHECK(stage.decoder.from == next_decoder);
-          next_encoder = stage.encoder.to;
-          next_decoder = stage.decoder.to;
-          const std::int64_t size = stage.encoder.count() + stage.decoder.count();
-          CHECK(stage.encoder.count() >= 0);
-          CHECK(stage.decoder.count() >= 0);
-          least = std::min(least, size);
-          most = std::max(most, size);
-          const bool first_decoder = encoder > 0 && stage.decoder.from == 0 && stage.decoder.count() > 0;
-          CHECK(stage.embedding == (s == 0 || first_decoder));
-          CHECK(stage.head == (s + 1 == cut.size()));
-        }
-        CHECK(next_encoder == encoder);
-        CHECK(next_decoder == decoder);
-        CHECK(least >= 1);
-        CHECK(most - least <= 1);
-      }
-      CHECK(refusal(model, model.layers() + 1).find("it cannot be cut into " + std::to_string(model.layers() + 1)) !=
-            std::string::npos);
-    }
-  const auto sizes = [](const std::vector<stage_spec>& stages) {
-    std::vector<std::int64_t> result;
-    for (const stage_spec& stage : stages)
-      result.push_back(stage.decoder.count());
-    return result;
-  };
-  CHECK(sizes(split_layers(decoder_only(13), 4)) == std::vector<std::int64_t>{3, 3, 4, 3});
-  CHECK(sizes(split_layers(decoder_only(14), 4)) == std::vector<std::int64_t>{3, 4, 4, 3});
-  CHECK(refusal(decoder_only(4), 0) != "none");
-  CHECK(refusal(decoder_only(4), -2) != "none");
-}
 
 TEST_CASE("cost of a stage is that of its layers one by one; all stages at once cost the same") {
   constexpr unsigned seed = 5'150;
@@ -220,35 +160,8 @@ TEST_CASE("costs of a stage are held at the largest value") {
       CHECK(c.backward == nanoseconds::max());
       CHECK(c.stored == bytes::max());
       CHECK(c.forward_peak == bytes::max());
-      CHECK(boundary_bytes(model, stage, {length, length, 0}) == bytes::max());
       CHECK(load_bytes(model, stage, {length, length, 0}) == (stage.embedding || stage.head ? bytes::max() : bytes{0}));
     }
-}
-
-TEST_CASE("what stages hand on: hidden states, and in a decoder with an encoder its output before them") {
-  using tensors = std::vector<std::array<std::int64_t, 3>>;
-  const model_spec gpt = decoder_only(4);
-  for (const stage_spec& stage : split_layers(gpt, 4)) {
-    CHECK(boundary_tensors(gpt, stage, {3, 128, 0}) == tensors{{3, 128, 64}});
-    CHECK(boundary_bytes(gpt, stage, {3, 128, 0}) == bytes{3 * 128 * 64 * 2});
-  }
-  const model_spec t5 = encoder_decoder(2, 3);
-  const std::vector<stage_spec> stages = split_layers(t5, 5);
-  const shape s{3, 128, 16};
-  for (const std::size_t e : {0U, 1U})
-    CHECK(boundary_tensors(t5, stages[e], s) == tensors{{3, 128, 1024}});
-  for (const std::size_t d : {2U, 3U})
-    CHECK(boundary_tensors(t5, stages[d], s) == tensors{{3, 128, 1024}, {3, 16, 1024}});
-  CHECK(boundary_bytes(t5, stages[0], s) == bytes{3 * 128 * 1024 * 2});
-  CHECK(boundary_bytes(t5, stages[2], s) == bytes{3 * (128 + 16) * 1024 * 2});
-  // A stage of both hands on both.
-  const std::vector<stage_spec> two = split_layers(t5, 2);
-  REQUIRE(two[0].encoder.count() == 2);
-  CHECK(boundary_tensors(t5, two[0], s) ==
-        (two[0].decoder.count() > 0 ? tensors{{3, 128, 1024}, {3, 16, 1024}} : tensors{{3, 128, 1024}}));
-  model_spec wide = gpt;
-  wide.type = dtype::fp32;
-  CHECK(boundary_bytes(wide, stages[0], {3, 128, 0}) == bytes{3 * 128 * 64 * 4});
 }
 
 TEST_CASE("what stages load: tokens where they embed, labels at the head") {
@@ -315,4 +228,99 @@ TEST_CASE("model state of devices: one embedding each, a tied head's copy where 
   const std::int64_t embedding = cost.state(layer_kind::embedding).value();
   CHECK(state_of_device(t5, stages, v, device_id{0}, cost).value() == encoder + decoder + embedding);
   CHECK(state_of_device(t5, stages, v, device_id{1}, cost).value() == encoder + decoder + embedding);
+}
+
+namespace {
+
+/// A cost model that splits its backward: two thirds of it, rounded up, are the weight half.
+struct halving_model : analytic_cost {
+  using analytic_cost::analytic_cost;
+  nanoseconds backward_input(layer_kind k, const shape& s, recompute_mode r) const {
+    return backward(k, s, r) - backward_weight(k, s, r);
+  }
+  nanoseconds backward_weight(layer_kind k, const shape& s, recompute_mode r) const {
+    return nanoseconds{(2 * backward(k, s, r).value() + 2) / 3};
+  }
+  bytes weight_stored(layer_kind k, const shape& s, recompute_mode r) const { return stored(k, s, r) - bytes{1}; }
+};
+static_assert(split_cost_model<halving_model>);
+static_assert(!split_cost_model<counting_model>);
+
+/// A cost model that refuses rows above 4 for want of memory, and knows lengths up to 64.
+struct narrow_model : analytic_cost {
+  using analytic_cost::analytic_cost;
+  bool extrapolates(layer_kind kind, const shape& s, recompute_mode) const {
+    return kind == layer_kind::decoder && s.input > 64;
+  }
+  std::string refusal(layer_kind kind, const shape& s, recompute_mode) const {
+    return kind == layer_kind::head && s.rows > 4 ? "head: more than 4 rows ran out of memory" : "";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a split backward: halves of each layer, and what the weight half returns lies within what is stored") {
+  for (const model_spec& model : {decoder_only(5), encoder_decoder(3, 4)}) {
+    const halving_model cost{model, presets::h100()};
+    for (const stage_spec& stage : split_layers(model, 3))
+      for (const recompute_mode mode : modes) {
+        const shape s{3, 128, model.encoder_decoder() ? 40 : 0};
+        const stage_cost whole = cost_of_stage(model, stage, cost, s, mode);
+        const stage_cost halves = split_cost_of_stage(model, stage, cost, s, mode);
+        CHECK(halves.backward + halves.weight == whole.backward);
+        CHECK(halves.weight > halves.backward);
+        CHECK(halves.forward == whole.forward);
+        CHECK(halves.stored == whole.stored);
+        CHECK(halves.forward_peak == whole.forward_peak);
+        CHECK(halves.backward_peak == whole.backward_peak);
+        CHECK(halves.weight_stored <= halves.stored);
+        CHECK(halves.weight_stored > bytes{0});
+        CHECK(whole.weight == nanoseconds{0});
+        CHECK(whole.weight_stored == bytes{0});
+      }
+  }
+  // By hand: an inner stage of two decoder layers.
+  const model_spec model = decoder_only(4);
+  const halving_model cost{model, presets::h100()};
+  const shape s{2, 64, 0};
+  const auto none = recompute_mode::none;
+  const stage_cost inner = split_cost_of_stage(model, {.encoder = {}, .decoder = {1, 3}}, cost, s, none);
+  CHECK(inner.weight == 2 * cost.backward_weight(layer_kind::decoder, s, none));
+  CHECK(inner.backward == 2 * cost.backward_input(layer_kind::decoder, s, none));
+  CHECK(inner.stored == 2 * cost.stored(layer_kind::decoder, s, none) - bytes{2 * 64 * 64 * 2});
+  CHECK(inner.weight_stored == inner.stored);
+}
+
+TEST_CASE("under sequence parallelism a stage's input is the rank's part of the tokens") {
+  const model_spec model = decoder_only(4);
+  const analytic_cost cost{model, presets::h100()};
+  const stage_spec inner{.encoder = {}, .decoder = {1, 3}};
+  const shape s{2, 72, 0};
+  const auto stored = [&](const tensor_group& group) {
+    return cost_of_stage(model, inner, cost, s, recompute_mode::none, group).stored.value();
+  };
+  const std::int64_t layers = 2 * cost.stored(layer_kind::decoder, s, recompute_mode::none).value();
+  CHECK(stored({}) == layers - 2 * 72 * 64 * 2);
+  CHECK(stored({.ranks = 5}) == layers - 2 * 72 * 64 * 2);
+  CHECK(stored({.ranks = 5, .sequence = true}) == layers - 2 * 15 * 64 * 2);
+  std::vector<stage_cost> all;
+  costs_of_stages(model, split_layers(model, 3), cost, s, recompute_mode::none, all, {.ranks = 5, .sequence = true});
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(all[i] == cost_of_stage(model, split_layers(model, 3)[i], cost, s, recompute_mode::none,
+                                  {.ranks = 5, .sequence = true}));
+}
+
+TEST_CASE("what a cost model says of shapes beyond it is asked of every layer that the stages hold") {
+  const model_spec model = decoder_only(4);
+  const narrow_model cost{model, presets::h100()};
+  const auto none = recompute_mode::none;
+  const std::vector<stage_spec> stages = split_layers(model, 2);
+  CHECK_FALSE(extrapolates_somewhere(model, stages, cost, {9, 64, 0}, none));
+  CHECK(extrapolates_somewhere(model, stages, cost, {1, 72, 0}, none));
+  CHECK(first_refusal(model, stages, cost, {4, 4096, 0}, none).empty());
+  CHECK(first_refusal(model, stages, cost, {5, 8, 0}, none) == "head: more than 4 rows ran out of memory");
+  CHECK(first_refusal(model, {stages[0]}, cost, {5, 8, 0}, none).empty());
+  const analytic_cost silent{model, presets::h100()};
+  CHECK_FALSE(extrapolates_somewhere(model, stages, silent, {1 << 20, 1 << 20, 0}, none));
+  CHECK(first_refusal(model, stages, silent, {std::int64_t{1} << 32, std::int64_t{1} << 32, 0}, none).empty());
 }

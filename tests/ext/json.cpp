@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include <dynapipe/ext/json.hpp>
+#include <dynapipe/plan/digest.hpp>
 
 #include "../plan/sample_plan.hpp"
 
@@ -75,6 +76,7 @@ TEST_CASE("json: plans come back as they were, and write the same bytes again") 
     const std::string text = to_json_text(p);
     CHECK(plan_from_json(text) == p);
     CHECK(to_json_text(plan_from_json(text)) == text);
+    CHECK(digest(plan_from_json(text)) == digest(p));
   }
   CHECK(plan_from_json(to_json_text(plan{})) == plan{});
 }
@@ -119,6 +121,11 @@ TEST_CASE("json: models and clusters have the documented form") {
   CHECK(text.find(R"("intra_node":{"latency_ns":5,"gbps":4800,"ranks_per_link":1})") != std::string::npos);
   for (const model_spec& m : presets::models())
     CHECK(model_from_json(to_json_text(m)) == m);
+  const std::string deepseek = to_json_text(presets::deepseek_v3());
+  CHECK(deepseek.find(R"("experts":256,"experts_per_token":8,"shared_experts":1,"expert_ffn":2048,"window":0,)"
+                      R"("latent":{"q_rank":1536,"kv_rank":512,"nope_dim":128,"rope_dim":64,"value_dim":128},)") !=
+        std::string::npos);
+  CHECK(model_from_json(with(deepseek, R"("q_rank":1536,)", "")).latent->q_rank == 0);
   CHECK(cluster_from_json(text) == cluster);
   cluster.efficiency = 0.1 + 0.2;
   CHECK(cluster_from_json(to_json_text(cluster)) == cluster);
@@ -139,8 +146,15 @@ TEST_CASE("json: a model may leave out what follows from the rest") {
 
 TEST_CASE("json: a bad model or cluster is told by file, field and value") {
   const std::string model = to_json_text(presets::gpt_6_7b());
-  CHECK(of_model(with(model, R"("experts":0)", R"("experts":8)")).find("m.json: experts: ") == 0);
-  CHECK(of_model(with(model, R"("latent":null)", R"("latent":{"rank":4})")).find("not covered") != std::string::npos);
+  CHECK(of_model(with(model, R"("experts":0)", R"("experts":8)")) ==
+        "m.json: model 'gpt-6.7b': experts_per_token must lie in 1..8, it is 0");
+  CHECK(of_model(with(model, R"("window":0)", R"("window":-4)")) ==
+        "m.json: model 'gpt-6.7b': window must lie in 0..1000000000, it is -4");
+  CHECK(of_model(with(model, R"("window":0)", R"("window":"4k")")) == "m.json: window: must be an integer, is \"4k\"");
+  CHECK(of_model(with(model, R"("latent":null)", R"("latent":{"rank":4})")) == "m.json: latent: unknown key \"rank\"");
+  CHECK(of_model(with(model, R"("latent":null)", R"("latent":{"kv_rank":4})")) ==
+        "m.json: latent: lacks the key \"nope_dim\"");
+  CHECK(of_model(with(model, R"("latent":null)", R"("latent":0)")).find("m.json: latent: must be an object") == 0);
   CHECK(of_model(with(model, R"("hidden":4096,)", "")) == "m.json: lacks the key \"hidden\"");
   CHECK(of_model(with(model, R"("hidden":4096)", R"("hidden":4096.5)")) ==
         "m.json: hidden: must be an integer, is 4096.5");
@@ -302,6 +316,20 @@ TEST_CASE("json: files are written whole or not at all") {
       std::string::npos);
   CHECK(complaint([](const std::string& path) { return load_plan(path); }, file.string())
             .find(file.string() + ": format") == 0);
+}
+
+TEST_CASE("json: a link's slowdown beside computation is written where there is one") {
+  cluster_spec cluster = presets::a100_80g();
+  CHECK(to_json_text(cluster).find("overlap_slowdown") == std::string::npos);
+  CHECK(cluster_from_json(to_json_text(cluster)) == cluster);
+  cluster.inter_node.overlap_slowdown = 1.25;
+  const std::string text = to_json_text(cluster);
+  CHECK(text.find(R"("inter_node":{"latency_ns":15000,"gbps":200,"ranks_per_link":1,"overlap_slowdown":1.25})") !=
+        std::string::npos);
+  CHECK(cluster_from_json(text) == cluster);
+  CHECK(of_cluster(with(text, "1.25", "0.5")).find("inter_node.overlap_slowdown must lie in 1..1000, it is 0.5") !=
+        std::string::npos);
+  CHECK(of_cluster(with(text, "1.25", "null")) == "c.json: inter_node.overlap_slowdown: must be a number, is null");
 }
 
 TEST_CASE("json: a file that does not fit leaves the old one as it was") {

@@ -1,3 +1,4 @@
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -31,4 +32,19 @@ TEST_CASE("schedule and placement names go both ways") {
     CHECK(value_in(schedule_names, name) == value);
   for (const auto& [value, name] : placement_names)
     CHECK(value_in(placement_names, name) == value);
+}
+
+TEST_CASE("describe: sequence parallelism always, a split and a limit where they are given") {
+  const auto value = [](const planner_options& options, const std::string& name) {
+    for (const auto& [key, text] : describe(options))
+      if (key == name) return text;
+    return std::string{"none"};
+  };
+  CHECK(value({}, "sequence_parallel") == "false");
+  CHECK(value({.sequence_parallel = true}, "sequence_parallel") == "true");
+  CHECK(value({}, "split") == "none");
+  CHECK(value({.split = {{.encoder = {0, 2}, .decoder = {0, 1}}, {.encoder = {}, .decoder = {1, 5}}}}, "split") ==
+        "3,4");
+  CHECK(value({}, "memory_limit_bytes") == "none");
+  CHECK(value({.memory_limit = bytes{7}}, "memory_limit_bytes") == "7");
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -7,6 +8,8 @@
 #include <doctest/doctest.h>
 
 #include <dynapipe/cost/analytic.hpp>
+#include <dynapipe/cost/balanced_split.hpp>
+#include <dynapipe/plan/digest.hpp>
 #include <dynapipe/plan/planner.hpp>
 #include <dynapipe/plan/validate.hpp>
 
@@ -195,4 +198,228 @@ TEST_CASE("planner: unsound options are refused") {
   CHECK_THROWS_AS(make({.stages_per_device = 2}), error);
   CHECK_THROWS_AS(make({.memory_limit = bytes{1'000}}), infeasible);
   CHECK_THROWS_AS(make({.shapes = {.padding_multiple = 0}}), error);
+  CHECK_THROWS_WITH_AS(make({.pipeline = 2, .split = split_layers(model, 3)}),
+                       "split of model 'tiny': it has 3 stages, the pipeline has 2 (devices x stages per device)",
+                       error);
+  CHECK_THROWS_WITH_AS(make({.pipeline = 2, .calibrated = uncalibrated(3)}),
+                       "the calibration is of 3 stages, the pipeline has 2", error);
+  calibration unsound = uncalibrated(2);
+  unsound.stages[0][0].scale = 0;
+  CHECK_THROWS_AS(make({.pipeline = 2, .calibrated = unsound}), error);
+}
+
+namespace {
+
+/// The value of a provenance's option; "" where it is not there.
+std::string option(const plan& p, const std::string& name) {
+  for (const auto& [key, value] : p.provenance.options)
+    if (key == name) return value;
+  return "";
+}
+
+shape shape_of(const planned_micro_batch& mb) { return {mb.rows, mb.input_length, mb.target_length}; }
+
+/// Knows up to `known` tokens of a row, extrapolates to `most` and refuses more: for want of memory, or of knowledge.
+struct limited_model : analytic_cost {
+  std::int64_t known;
+  std::int64_t most;
+  bool memory;
+  limited_model(const model_spec& model, const cluster_spec& cluster, std::int64_t known_length,
+                std::int64_t longest_length, bool for_memory)
+      : analytic_cost{model, cluster}, known{known_length}, most{longest_length}, memory{for_memory} {}
+
+  [[nodiscard]] bool beyond(const shape& s) const { return std::max(s.input, s.target) > most; }
+  nanoseconds forward(layer_kind k, const shape& s, recompute_mode r) const {
+    return beyond(s) ? nanoseconds::max() : analytic_cost::forward(k, s, r);
+  }
+  nanoseconds backward(layer_kind k, const shape& s, recompute_mode r) const {
+    return beyond(s) ? nanoseconds::max() : analytic_cost::backward(k, s, r);
+  }
+  bytes stored(layer_kind k, const shape& s, recompute_mode r) const {
+    return beyond(s) && memory ? bytes::max() : analytic_cost::stored(k, s, r);
+  }
+  bytes forward_peak(layer_kind k, const shape& s, recompute_mode r) const {
+    return beyond(s) && memory ? bytes::max() : analytic_cost::forward_peak(k, s, r);
+  }
+  bool extrapolates(layer_kind, const shape& s, recompute_mode) const { return s.input > known; }
+  std::string refusal(layer_kind kind, const shape& s, recompute_mode) const {
+    return beyond(s) ? std::string{to_string(kind)} + ": nothing was measured there (allow extrapolation)" : "";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("planner: a calibration scales the costs, names its epoch and changes the digest") {
+  for (const schedule_kind schedule : {schedule_kind::adaptive, schedule_kind::one_f_one_b}) {
+    const model_spec model = test::tiny_gpt();
+    const cluster_spec cluster = test::tiny_cluster();
+    const analytic_cost cost{model, cluster};
+    calibration known = uncalibrated(3);
+    known.epoch = 5;
+    known.stages[1][0].scale = pass_scale::one * 3;
+    known.stages[2][1].scale = pass_scale::one * 5 / 4;
+    const planner_options options{.pipeline = 3, .data = 2, .schedule = schedule, .calibrated = known};
+    planner_options plain = options;
+    plain.calibrated.reset();
+    test::random_source random{31};
+    const std::vector<sample> batch = batch_of(random, 40, 700);
+    const plan p = planner{model, cluster, cost, options}(batch);
+    check_holds(p);
+    CHECK(p.provenance.cost_epoch == 5);
+    const std::vector<stage_spec> stages = split_layers(model, 3);
+    for (const replica_plan& replica : p.replicas)
+      for (const planned_micro_batch& mb : replica.micro_batches)
+        for (std::size_t s = 0; s < 3; ++s) {
+          stage_cost expected = cost_of_stage(model, stages[s], cost, shape_of(mb), recompute_mode::none);
+          if (s == 1) expected.forward = 3 * expected.forward;
+          if (s == 2) expected.backward = nanoseconds{(5 * expected.backward.value() + 3) / 4};
+          CHECK(mb.cost[s] == expected);
+        }
+    const plan other = planner{model, cluster, cost, plain}(batch);
+    CHECK(other.provenance.cost_epoch == 0);
+    CHECK(other.predicted < p.predicted);
+    CHECK(digest(other) != digest(p));
+    // Factors of 1 change nothing but the epoch, which the digest sees.
+    plain.calibrated = uncalibrated(3);
+    plain.calibrated->epoch = 1;
+    plan same = planner{model, cluster, cost, plain}(batch);
+    CHECK(digest(same) != digest(other));
+    same.provenance.cost_epoch = 0;
+    CHECK(same == other);
+  }
+}
+
+TEST_CASE("planner: what executors measure comes back into plans as they measured it") {
+  const model_spec model = test::tiny_gpt();
+  const cluster_spec cluster = test::tiny_cluster();
+  const analytic_cost cost{model, cluster};
+  planner_options options{.pipeline = 2, .calibrated = uncalibrated(2)};
+  test::random_source random{8};
+  for (int iteration = 0; iteration < 12; ++iteration) {
+    const plan p = planner{model, cluster, cost, options}(batch_of(random, 60, 700));
+    std::vector<observation> seen;
+    for (const planned_micro_batch& mb : p.replicas[0].micro_batches)
+      for (const int stage : {0, 1}) {
+        const nanoseconds planned = mb.cost[static_cast<std::size_t>(stage)].forward;
+        const nanoseconds model_time = unscaled(*options.calibrated, stage_id{stage}, timed_pass::forward, planned);
+        seen.push_back({stage_id{stage}, timed_pass::forward, model_time, model_time * (stage == 0 ? 10 : 17) / 10});
+      }
+    options.calibrated = calibrate(*options.calibrated, seen);
+  }
+  CHECK(options.calibrated->epoch == 12);
+  const auto thousandths = [&](int stage) {
+    return options.calibrated->of(stage_id{stage}, timed_pass::forward).scale * 1000 / pass_scale::one;
+  };
+  CHECK(thousandths(0) >= 999);
+  CHECK(thousandths(0) <= 1'001);
+  CHECK(thousandths(1) >= 1'698);
+  CHECK(thousandths(1) <= 1'701);
+}
+
+TEST_CASE("planner: a given split is planned and named") {
+  for (const model_spec& model : {test::tiny_gpt(), test::tiny_t5()}) {
+    const cluster_spec cluster = test::tiny_cluster();
+    const analytic_cost cost{model, cluster};
+    const std::vector<weighted_shape> mix{{{2, 200, model.encoder_decoder() ? 40 : 0}, 1}};
+    const std::vector<stage_spec> split = balanced_split(model, 4, cost, mix, recompute_mode::none);
+    for (const std::vector<stage_spec>& given :
+         {split, cut_layers(model, std::vector<std::int64_t>{1, 5, 1, 1}), split_layers(model, 4)}) {
+      test::random_source random{6};
+      const plan p = planner{model, cluster, cost, {.pipeline = 4, .split = given}}(batch_of(random, 30, 300));
+      check_holds(p);
+      CHECK(p.pipeline.stages == given);
+      CHECK(option(p, "split").size() == 7);
+    }
+    const plan p =
+        planner{model, cluster, cost, {.pipeline = 2, .split = cut_layers(model, std::vector<std::int64_t>{3, 5})}}(
+            std::vector<sample>{{50, 5}});
+    CHECK(option(p, "split") == "3,5");
+    CHECK(option(planner{model, cluster, cost, {.pipeline = 2}}(std::vector<sample>{{50, 5}}), "split").empty());
+  }
+}
+
+TEST_CASE("planner: under sequence parallelism boundaries are what one rank sends") {
+  for (const model_spec& model : {test::tiny_gpt(), test::tiny_t5()}) {
+    cluster_spec cluster = test::tiny_cluster();
+    cluster.inter_node.overlap_slowdown = 1.5;
+    const analytic_cost cost{model, cluster, {.tensor_parallel = 4}};
+    planner_options options{.pipeline = 3, .tensor = 4, .sequence_parallel = true};
+    test::random_source random{17};
+    const std::vector<sample> batch = batch_of(random, 25, 400);
+    const plan p = planner{model, cluster, cost, options}(batch);
+    check_holds(p);
+    CHECK(option(p, "sequence_parallel") == "true");
+    for (const planned_micro_batch& mb : p.replicas[0].micro_batches)
+      for (const boundary_cost& boundary : mb.boundary) {
+        std::int64_t elements = 0;
+        for (const auto& [rows, length, hidden] : boundary.tensors)
+          elements += rows * length * hidden;
+        CHECK(boundary.tensors[0] == std::array<std::int64_t, 3>{mb.rows, (mb.input_length + 3) / 4, model.hidden});
+        CHECK(boundary.forward_bytes == bytes{2 * elements});
+        CHECK(boundary.backward_bytes == boundary.forward_bytes);
+        // Four ranks of a node share a card of 10 bits a nanosecond, which computing slows by half.
+        CHECK(boundary.forward == nanoseconds{1'000 + ceil_div(boundary.forward_bytes.value() * 8 * 4 * 3, 20)});
+      }
+    options.sequence_parallel = false;
+    const plan whole = planner{model, cluster, cost, options}(batch);
+    check_holds(whole);
+    CHECK(option(whole, "sequence_parallel") == "false");
+    CHECK(whole.replicas[0].micro_batches[0].boundary[0].tensors[0][1] ==
+          whole.replicas[0].micro_batches[0].input_length);
+  }
+}
+
+TEST_CASE("planner: a shape that the cost model refuses is refused in its words") {
+  const model_spec model = test::tiny_gpt();
+  const cluster_spec cluster = test::tiny_cluster();
+  const std::vector<sample> batch{{100, 1}, {300, 1}};
+  for (const bool memory : {true, false}) {
+    CAPTURE(memory);
+    const limited_model cost{model, cluster, 64, 200, memory};
+    const planner plan_batch{model, cluster, cost, {.pipeline = 2}};
+    const char* const text =
+        "sample 1 (data row 1, 300 tokens, padded to 304) cannot be run: embedding: nothing was measured there (allow "
+        "extrapolation)";
+    if (memory)
+      CHECK_THROWS_WITH_AS(static_cast<void>(plan_batch(batch)), text, infeasible);
+    else
+      CHECK_THROWS_WITH_AS(static_cast<void>(plan_batch(batch)), text, error);
+    const limited_model nothing{model, cluster, 0, 7, memory};
+    CHECK_THROWS_AS(static_cast<void>(planner{model, cluster, nothing, {.pipeline = 2}}(batch)), error);
+  }
+  // A replica without samples needs the smallest shape as well.
+  struct no_short_rows : analytic_cost {
+    using analytic_cost::analytic_cost;
+    nanoseconds forward(layer_kind k, const shape& s, recompute_mode r) const {
+      return s.input < 16 ? nanoseconds::max() : analytic_cost::forward(k, s, r);
+    }
+    static std::string refusal(layer_kind, const shape& s, recompute_mode) { return s.input < 16 ? "too short" : ""; }
+  };
+  const no_short_rows cost{model, cluster};
+  CHECK_THROWS_WITH_AS(static_cast<void>(planner{model, cluster, cost, {.data = 3}}(batch)),
+                       "a micro-batch of the smallest shape, for a replica without samples, cannot be run: too short",
+                       error);
+}
+
+TEST_CASE("planner: extrapolated micro-batches are counted in the plan, and only where there are some") {
+  const model_spec model = test::tiny_gpt();
+  const cluster_spec cluster = test::tiny_cluster();
+  test::random_source random{4};
+  const std::vector<sample> batch = batch_of(random, 40, 700);
+  const auto plan_with = [&](std::int64_t known) {
+    return planner{
+        model, cluster, limited_model{model, cluster, known, 1 << 20, true}, {.pipeline = 2, .data = 2}}(batch);
+  };
+  const plan p = plan_with(100);
+  check_holds(p);
+  int beyond = 0, all = 0;
+  for (const replica_plan& replica : p.replicas)
+    for (const planned_micro_batch& mb : replica.micro_batches) {
+      ++all;
+      if (mb.input_length > 100) ++beyond;
+    }
+  REQUIRE(beyond > 0);
+  REQUIRE(beyond < all);
+  CHECK(option(p, "extrapolated_micro_batches") == std::to_string(beyond) + " of " + std::to_string(all));
+  CHECK(option(plan_with(1 << 20), "extrapolated_micro_batches").empty());
 }

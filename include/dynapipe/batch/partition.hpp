@@ -12,6 +12,7 @@
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/core/units.hpp>
 #include <dynapipe/cost/shape.hpp>
+#include <dynapipe/cost/shape_table.hpp>
 
 namespace dynapipe {
 
@@ -37,79 +38,28 @@ struct partition_result {
 
 namespace detail {
 
-/// Times of all ranges that fit, by first sample: `row(i)[n - 1]` is the time of the n samples from i on.
-///
-/// With one length, longest first, the shape of a range depends only on its first padded length and its count: samples
-/// of equal padded length share a row.
-template <class Lazy>
-class range_times {
- public:
-  /// Rows end before ranges that take longer than `useful`, but hold every sample that fits alone.
-  template <class ShapeTime>
-  range_times(std::span<const sample_lengths> ordered, const shape_options& shapes, ShapeTime&& time,
-              std::int64_t useful) {
-    const std::size_t n = ordered.size();
-    const auto padded = [&](std::size_t i) { return padded_length(ordered[i].input, shapes); };
-    const bool shares =
-        std::all_of(ordered.begin(), ordered.end(), [](const auto& s) { return s.target == 0; }) &&
-        std::is_sorted(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return a.input > b.input; });
-    rows_.reserve(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      if (i > 0 && shares && padded(i) == padded(i - 1)) {
-        rows_.push_back({rows_.back().begin, std::min(rows_.back().count, n - i)});
-        continue;
-      }
-      const std::size_t begin = times_.size();
-      shape s;
-      for (std::size_t j = i; j < n; ++j) {
-        s.rows += 1;
-        s.input = std::max(s.input, padded(j));
-        if (ordered[j].target > 0) s.target = std::max(s.target, padded_length(ordered[j].target, shapes));
-        const std::optional<nanoseconds> t = time(s);
-        if (!t || (j > i && t->value() > useful)) break;
-        times_.push_back(t->value());
-      }
-      rows_.push_back({begin, times_.size() - begin});
-    }
-  }
-
-  [[nodiscard]] std::size_t samples() const { return rows_.size(); }
-  [[nodiscard]] std::span<const std::int64_t> row(std::size_t i) const {
-    return std::span{times_}.subspan(rows_[i].begin, rows_[i].count);
-  }
-
- private:
-  struct extent {
-    std::size_t begin;
-    std::size_t count;
-  };
-  std::vector<std::int64_t> times_;
-  std::vector<extent> rows_;
-};
-
 /// No cut that is better than one sample in each micro-batch has a micro-batch that takes longer than this: its own
 /// time would count towards t_max and towards the sum. None where some sample alone does not fit. O(n).
 template <class ShapeTime>
-std::optional<std::int64_t> useful_time(std::span<const sample_lengths> ordered, const shape_options& shapes,
-                                        ShapeTime&& time, const partition_options& options) {
-  partition_result alone;
+std::optional<nanoseconds> useful_time(std::span<const shape> alone, ShapeTime&& time,
+                                       const partition_options& options) {
+  partition_result single;
   wide_int sum = 0;
-  for (const sample_lengths& s : ordered) {
-    const std::optional<nanoseconds> t =
-        time(shape{1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
+  for (const shape& s : alone) {
+    const std::optional<nanoseconds> t = time(s);
     if (!t) return std::nullopt;
-    alone.t_max = std::max(alone.t_max, *t);
+    single.t_max = std::max(single.t_max, *t);
     sum += t->value();
   }
-  alone.sum = nanoseconds{saturate(sum)};
+  single.sum = nanoseconds{saturate(sum)};
   const partition_result one{.cuts = {}, .t_max = nanoseconds{1}, .sum = nanoseconds{1}};
-  return saturate(alone.scaled_objective(options) / one.scaled_objective(options));
+  return nanoseconds{saturate(single.scaled_objective(options) / one.scaled_objective(options))};
 }
 
 /// The cut of least sum among those whose micro-batches all take at most `limit`; of equal sums, the one with the
 /// largest first micro-batches. None where some sample alone takes longer. O(samples x longest row).
-template <class Lazy>
-std::optional<partition_result> least_sum(const range_times<Lazy>& times, std::int64_t limit) {
+template <class Lazy = void>
+std::optional<partition_result> least_sum(const shape_table& times, std::int64_t limit) {
   const std::size_t n = times.samples();
   std::vector<std::int64_t> best(n + 1, 0);
   std::vector<std::size_t> taken(n, 0);
@@ -159,9 +109,13 @@ template <class ShapeTime>
                                                         const partition_options& options) {
   DYNAPIPE_ASSERT(options.devices > 0 && options.replicas > 0 && options.stages_per_device > 0);
   if (ordered.empty()) return partition_result{};
-  const std::optional<std::int64_t> useful = detail::useful_time(ordered, shapes, time, options);
+  std::vector<shape> alone;
+  alone.reserve(ordered.size());
+  for (const sample_lengths& s : ordered)
+    alone.push_back({1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
+  const std::optional<nanoseconds> useful = detail::useful_time(alone, time, options);
   if (!useful) return std::nullopt;
-  const detail::range_times<ShapeTime> times{ordered, shapes, time, *useful};
+  const shape_table times{alone, time, *useful};
 
   std::int64_t least = 0;
   std::int64_t most = 0;

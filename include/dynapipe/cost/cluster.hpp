@@ -15,10 +15,12 @@ namespace dynapipe {
 
 /// A link between two ranks: a message of b bytes takes `latency` + 8 b / `gbps` nanoseconds (gigabits per second are
 /// bits per nanosecond). `ranks_per_link` ranks share one link (a network card): those that send at once divide it.
+/// Beside computation, which uses the same memory and copy engines, the bytes take `overlap_slowdown` times as long.
 struct link_spec {
   nanoseconds latency{0};
   double gbps = 0;
   std::int64_t ranks_per_link = 1;
+  double overlap_slowdown = 1;
 
   friend bool operator==(const link_spec&, const link_spec&) = default;
 };
@@ -39,7 +41,7 @@ struct cluster_spec {
   friend bool operator==(const cluster_spec&, const cluster_spec&) = default;
 };
 
-/// Time of one message of `size` bytes over `link` where `senders` ranks send at once, rounded up.
+/// Time of one message of `size` bytes over `link` where `senders` ranks send at once and nothing computes, rounded up.
 ///
 /// The bandwidth is read as an integer number of megabits per second, so the result is exact and equal everywhere; it
 /// is held at the largest int64. Complexity O(1), never throws.
@@ -151,6 +153,8 @@ inline void require_sound(const cluster_spec& cluster) {
     rate(link.gbps, (place + ".gbps").c_str());
     within(link.latency.value(), 0, longest_ns, (place + ".latency_ns").c_str());
     within(link.ranks_per_link, 1, 1'000'000, (place + ".ranks_per_link").c_str());
+    if (!(link.overlap_slowdown >= 1 && link.overlap_slowdown <= 1000))
+      fail(place + ".overlap_slowdown must lie in 1..1000, it is " + std::to_string(link.overlap_slowdown));
   };
   sound(cluster.intra_node, "intra_node");
   sound(cluster.inter_node, "inter_node");

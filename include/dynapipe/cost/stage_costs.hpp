@@ -9,48 +9,17 @@
 #include <vector>
 
 #include <dynapipe/core/arithmetic.hpp>
-#include <dynapipe/core/error.hpp>
 #include <dynapipe/core/ids.hpp>
 #include <dynapipe/core/units.hpp>
 #include <dynapipe/cost/cost_model.hpp>
 #include <dynapipe/cost/kinds.hpp>
 #include <dynapipe/cost/model.hpp>
-#include <dynapipe/cost/parameters.hpp>
 #include <dynapipe/cost/shape.hpp>
+#include <dynapipe/cost/split.hpp>
 #include <dynapipe/cost/stage.hpp>
+#include <dynapipe/cost/transfer.hpp>
 
 namespace dynapipe {
-
-/// Cuts a model's layers (encoder first) into `stages` runs of equal length; where that does not come out even, the
-/// middle stages take one layer more, since the first also embeds and the last also holds the head. The first stage
-/// embeds, and so does an encoder-decoder's first stage with decoder layers (it reads the decoder's tokens).
-///
-/// @throws error where there are more stages than layers, or none. O(stages).
-template <class Lazy = void>
-[[nodiscard]] std::vector<stage_spec> split_layers(const model_spec& model, std::int64_t stages) {
-  if (stages < 1 || stages > model.layers())
-    throw error{"model '" + model.name + "' has " + std::to_string(model.layers()) + " layers: it cannot be cut into " +
-                std::to_string(stages) + " pipeline stages (lower --pp or --stages-per-device)"};
-  const std::int64_t base = model.layers() / stages;
-  const std::int64_t rest = model.layers() % stages;
-  const std::int64_t first_longer = (stages - rest + 1) / 2;
-  std::vector<stage_spec> result;
-  std::int64_t next = 0;
-  bool decoder_seen = false;
-  for (std::int64_t s = 0; s < stages; ++s) {
-    const std::int64_t end = next + base + (s >= first_longer && s < first_longer + rest ? 1 : 0);
-    const auto encoder = [&](std::int64_t layer) { return std::min(layer, model.encoder_layers); };
-    const auto decoder = [&](std::int64_t layer) { return std::max<std::int64_t>(layer - model.encoder_layers, 0); };
-    stage_spec stage{.encoder = {encoder(next), encoder(end)}, .decoder = {decoder(next), decoder(end)}};
-    const bool first_decoder = !decoder_seen && stage.decoder.count() > 0;
-    decoder_seen = decoder_seen || first_decoder;
-    stage.embedding = s == 0 || (model.encoder_decoder() && first_decoder);
-    stage.head = s + 1 == stages;
-    result.push_back(stage);
-    next = end;
-  }
-  return result;
-}
 
 namespace detail {
 
@@ -66,30 +35,41 @@ inline shape embedded_shape(const model_spec& model, const stage_spec& stage, co
   return {s.rows, both ? saturating_add(s.input, s.target) : s.target, 0};
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// What a cost model says of one layer and shape.
 struct layer_bill {
   std::int64_t forward = 0;
   std::int64_t backward = 0;
+  std::int64_t weight = 0;
   std::int64_t stored = 0;
+  std::int64_t weight_stored = 0;
   std::int64_t forward_peak = 0;
   std::int64_t backward_peak = 0;
 };
 
 template <cost_model CostModel>
 [[nodiscard]] layer_bill bill_of(const CostModel& cost, layer_kind kind, const shape& s, recompute_mode recompute) {
-  return {cost.forward(kind, s, recompute).value(), cost.backward(kind, s, recompute).value(),
-          cost.stored(kind, s, recompute).value(), cost.forward_peak(kind, s, recompute).value(),
-          cost.backward_peak(kind, s, recompute).value()};
+  return {.forward = cost.forward(kind, s, recompute).value(),
+          .backward = cost.backward(kind, s, recompute).value(),
+          .stored = cost.stored(kind, s, recompute).value(),
+          .forward_peak = cost.forward_peak(kind, s, recompute).value(),
+          .backward_peak = cost.backward_peak(kind, s, recompute).value()};
+}
+
+/// As `bill_of`, the backward in halves.
+template <split_cost_model CostModel>
+[[nodiscard]] layer_bill split_bill_of(const CostModel& cost, layer_kind kind, const shape& s,
+                                       recompute_mode recompute) {
+  layer_bill bill = bill_of(cost, kind, s, recompute);
+  bill.backward = cost.backward_input(kind, s, recompute).value();
+  bill.weight = cost.backward_weight(kind, s, recompute).value();
+  bill.weight_stored = cost.weight_stored(kind, s, recompute).value();
+  return bill;
 }
 
 /// Sums `bill(kind, shape)` over the layers of a stage.
 template <class Bill>
 [[nodiscard]] stage_cost sum_of_stage(const model_spec& model, const stage_spec& stage, const shape& s,
-                                      recompute_mode recompute, Bill&& bill) {
+                                      recompute_mode recompute, const tensor_group& group, Bill&& bill) {
   layer_bill sum;
   std::int64_t excess = 0;
   const auto add = [&](layer_kind kind, std::int64_t count, const shape& seen) {
@@ -97,7 +77,9 @@ template <class Bill>
     const layer_bill one = bill(kind, seen);
     sum.forward = saturating_add(sum.forward, saturating_mul(count, one.forward));
     sum.backward = saturating_add(sum.backward, saturating_mul(count, one.backward));
+    sum.weight = saturating_add(sum.weight, saturating_mul(count, one.weight));
     sum.stored = saturating_add(sum.stored, saturating_mul(count, one.stored));
+    sum.weight_stored = saturating_add(sum.weight_stored, saturating_mul(count, one.weight_stored));
     sum.backward_peak = std::max(sum.backward_peak, one.backward_peak);
     excess = std::max(excess, one.forward_peak - one.stored);
   };
@@ -108,28 +90,59 @@ template <class Bill>
   const bool fed = stage.encoder.count() > 0 ? stage.encoder.from > 0 : stage.decoder.from > 0;
   if (fed && sum.stored < int64_limit) {
     const std::int64_t length = stage.encoder.count() == 0 && model.encoder_decoder() ? s.target : s.input;
-    const std::int64_t input = saturating_mul(saturating_mul(s.rows, length), model.hidden * size_of(model.type));
+    const std::int64_t input =
+        saturating_mul(saturating_mul(s.rows, group.held(length)), model.hidden * size_of(model.type));
     sum.stored = std::max<std::int64_t>(0, sum.stored - input);
   }
   return {.forward = nanoseconds{sum.forward},
           .backward = nanoseconds{sum.backward},
+          .weight = nanoseconds{sum.weight},
           .stored = bytes{sum.stored},
+          .weight_stored = bytes{std::min(sum.weight_stored, sum.stored)},
           .forward_peak = bytes{saturating_add(sum.stored, excess)},
           .backward_peak = bytes{sum.backward_peak},
           .recompute = recompute};
+}
+
+/// Calls `visit(kind, shape)` for every kind of layer that some of `stages` holds, with the shape that it sees of `s`,
+/// until one returns true; whether one did.
+template <class Visit>
+bool any_layer(const model_spec& model, const std::vector<stage_spec>& stages, const shape& s, Visit&& visit) {
+  bool encoder = false;
+  bool decoder = false;
+  bool head = false;
+  for (const stage_spec& stage : stages) {
+    if (stage.embedding && visit(layer_kind::embedding, embedded_shape(model, stage, s))) return true;
+    encoder = encoder || stage.encoder.count() > 0;
+    decoder = decoder || stage.decoder.count() > 0;
+    head = head || stage.head;
+  }
+  return (encoder && visit(layer_kind::encoder, s)) || (decoder && visit(model.decoder_kind(), s)) ||
+         (head && visit(layer_kind::head, s));
 }
 
 }  // namespace detail
 
 /// Cost of one micro-batch of shape `s` on a stage: sums over its layers; the forward's peak is what all its layers
 /// store plus the largest excess of one layer, the backward's peak the largest of one layer. The hidden states that
-/// come in from the stage before are a buffer of their own and taken off `stored` once. Saturates, never throws;
-/// O(kinds of layers).
+/// come in are a buffer of their own and taken off `stored` once. Saturates, never throws; O(kinds of layers).
 template <cost_model CostModel>
 [[nodiscard]] stage_cost cost_of_stage(const model_spec& model, const stage_spec& stage, const CostModel& cost,
-                                       const shape& s, recompute_mode recompute) {
-  return detail::sum_of_stage(model, stage, s, recompute, [&](layer_kind kind, const shape& seen) {
+                                       const shape& s, recompute_mode recompute, const tensor_group& group = {}) {
+  return detail::sum_of_stage(model, stage, s, recompute, group, [&](layer_kind kind, const shape& seen) {
     return detail::bill_of(cost, kind, seen, recompute);
+  });
+}
+
+/// As `cost_of_stage`, for a schedule that splits the backward: `backward` is the input half, `weight` the weight half,
+/// and `weight_stored` what only that one returns, never more than `stored` (the hidden states that came in stay in
+/// their buffer until the weight half has run). `backward_peak`, which holds for the whole backward, is the input
+/// half's. Saturates, never throws; O(kinds of layers).
+template <split_cost_model CostModel>
+[[nodiscard]] stage_cost split_cost_of_stage(const model_spec& model, const stage_spec& stage, const CostModel& cost,
+                                             const shape& s, recompute_mode recompute, const tensor_group& group = {}) {
+  return detail::sum_of_stage(model, stage, s, recompute, group, [&](layer_kind kind, const shape& seen) {
+    return detail::split_bill_of(cost, kind, seen, recompute);
   });
 }
 
@@ -137,7 +150,8 @@ template <cost_model CostModel>
 /// each kind of layer. O(stages).
 template <cost_model CostModel>
 void costs_of_stages(const model_spec& model, const std::vector<stage_spec>& stages, const CostModel& cost,
-                     const shape& s, recompute_mode recompute, std::vector<stage_cost>& result) {
+                     const shape& s, recompute_mode recompute, std::vector<stage_cost>& result,
+                     const tensor_group& group = {}) {
   std::array<std::optional<detail::layer_bill>, 5> known;
   const auto bill = [&](layer_kind kind, const shape& seen) {
     if (seen != s) return detail::bill_of(cost, kind, seen, recompute);
@@ -149,26 +163,29 @@ void costs_of_stages(const model_spec& model, const std::vector<stage_spec>& sta
     const bool repeats = i > 1 && !stages[i].embedding && !stages[i].head && !stages[i - 1].embedding &&
                          stages[i].encoder.count() == stages[i - 1].encoder.count() &&
                          stages[i].decoder.count() == stages[i - 1].decoder.count();
-    result.push_back(repeats ? result.back() : detail::sum_of_stage(model, stages[i], s, recompute, bill));
+    result.push_back(repeats ? result.back() : detail::sum_of_stage(model, stages[i], s, recompute, group, bill));
   }
 }
 
-/// The tensors that a micro-batch of shape `s` carries from `stage` to the stage after it, as (rows, length, hidden):
-/// the hidden states; after a decoder layer of an encoder-decoder model the encoder's output before them.
-template <class Lazy = void>
-[[nodiscard]] std::vector<std::array<std::int64_t, 3>> boundary_tensors(const model_spec& model,
-                                                                        const stage_spec& stage, const shape& s) {
-  if (!model.encoder_decoder()) return {{s.rows, s.input, model.hidden}};
-  if (stage.decoder.count() == 0) return {{s.rows, s.input, model.hidden}};
-  return {{s.rows, s.input, model.hidden}, {s.rows, s.target, model.hidden}};
+/// Whether the model says that it extrapolates for some layer of `stages` at this shape. O(stages).
+template <cost_model CostModel>
+[[nodiscard]] bool extrapolates_somewhere(const model_spec& model, const std::vector<stage_spec>& stages,
+                                          const CostModel& cost, const shape& s, recompute_mode recompute) {
+  return detail::any_layer(
+      model, stages, s, [&](layer_kind kind, const shape& seen) { return extrapolates(cost, kind, seen, recompute); });
 }
 
-/// Bytes of the boundary tensors, saturating.
-[[nodiscard]] inline bytes boundary_bytes(const model_spec& model, const stage_spec& stage, const shape& s) {
-  std::int64_t elements = 0;
-  for (const auto& [rows, length, hidden] : boundary_tensors(model, stage, s))
-    elements = saturating_add(elements, saturating_mul(saturating_mul(rows, length), hidden));
-  return bytes{saturating_mul(elements, size_of(model.type))};
+/// Why the model refuses this shape on some layer of `stages`, the first reason that it gives; empty where it gives
+/// none. O(stages).
+template <cost_model CostModel>
+[[nodiscard]] std::string first_refusal(const model_spec& model, const std::vector<stage_spec>& stages,
+                                        const CostModel& cost, const shape& s, recompute_mode recompute) {
+  std::string reason;
+  detail::any_layer(model, stages, s, [&](layer_kind kind, const shape& seen) {
+    reason = refusal(cost, kind, seen, recompute);
+    return !reason.empty();
+  });
+  return reason;
 }
 
 /// Bytes of one token or label in a loaded buffer.

@@ -21,15 +21,25 @@ inline void put_model(std::string& out, const model_spec& model) {
       model.encoder_layers, R"(,"decoder_layers":)", model.decoder_layers, R"(,"cross_attention":)",
       truth(model.cross_attention), R"(,"hidden":)", model.hidden, R"(,"heads":)", model.heads, R"(,"kv_heads":)",
       model.kv_heads, R"(,"head_dim":)", model.head_dim, R"(,"ffn":)", model.ffn, R"(,"gated":)", truth(model.gated),
-      R"(,"vocabulary":)", model.vocabulary, R"(,"tied_head":)", truth(model.tied_head),
-      R"(,"experts":0,"experts_per_token":0,"shared_experts":0,"expert_ffn":0,"window":0,"latent":null,"attention":")",
-      to_string(model.attention), R"(","attention_kernel":")", to_string(model.kernel), R"(","dtype":")",
-      to_string(model.type), "\"}");
+      R"(,"vocabulary":)", model.vocabulary, R"(,"tied_head":)", truth(model.tied_head), R"(,"experts":)",
+      model.experts, R"(,"experts_per_token":)", model.experts_per_token, R"(,"shared_experts":)", model.shared_experts,
+      R"(,"expert_ffn":)", model.expert_ffn, R"(,"window":)", model.window, R"(,"latent":)");
+  if (model.latent) {
+    put(out, R"({"q_rank":)", model.latent->q_rank, R"(,"kv_rank":)", model.latent->kv_rank, R"(,"nope_dim":)",
+        model.latent->nope_dim, R"(,"rope_dim":)", model.latent->rope_dim, R"(,"value_dim":)", model.latent->value_dim,
+        "}");
+  } else {
+    out += "null";
+  }
+  put(out, R"(,"attention":")", to_string(model.attention), R"(","attention_kernel":")", to_string(model.kernel),
+      R"(","dtype":")", to_string(model.type), "\"}");
 }
 
 inline void put_link(std::string& out, const link_spec& link) {
   put(out, R"({"latency_ns":)", link.latency, R"(,"gbps":)", decimal(link.gbps), R"(,"ranks_per_link":)",
-      link.ranks_per_link, "}");
+      link.ranks_per_link);
+  if (link.overlap_slowdown != 1) put(out, R"(,"overlap_slowdown":)", decimal(link.overlap_slowdown));
+  out += '}';
 }
 
 inline void put_cluster(std::string& out, const cluster_spec& cluster) {
@@ -44,6 +54,17 @@ inline void put_cluster(std::string& out, const cluster_spec& cluster) {
   out += '}';
 }
 
+[[nodiscard]] inline latent_spec read_latent(const reader& in) {
+  in.allow_only({"q_rank", "kv_rank", "nope_dim", "rope_dim", "value_dim"});
+  latent_spec latent;
+  if (const auto q_rank = in.find("q_rank")) latent.q_rank = q_rank->integer();
+  latent.kv_rank = in["kv_rank"].integer();
+  latent.nope_dim = in["nope_dim"].integer();
+  latent.rope_dim = in["rope_dim"].integer();
+  latent.value_dim = in["value_dim"].integer();
+  return latent;
+}
+
 [[nodiscard]] inline model_spec read_model(const reader& in) {
   in.allow_only({"format",         "version",          "name",    "encoder_layers",
                  "decoder_layers", "cross_attention",  "hidden",  "heads",
@@ -52,9 +73,6 @@ inline void put_cluster(std::string& out, const cluster_spec& cluster) {
                  "shared_experts", "expert_ffn",       "window",  "latent",
                  "attention",      "attention_kernel", "dtype"});
   in.require_format("dynapipe.model");
-  for (const char* key : {"experts", "experts_per_token", "shared_experts", "expert_ffn", "window", "latent"})
-    if (const auto value = in.find(key); value && !value->is_null() && value->value() != 0)
-      value->refuse("0 or null: experts, windows and latent attention are not covered by the roofline model yet; it");
 
   model_spec model;
   model.name = in["name"].text();
@@ -77,6 +95,15 @@ inline void put_cluster(std::string& out, const cluster_spec& cluster) {
   if (const auto gated = in.find("gated")) model.gated = gated->boolean();
   model.vocabulary = in["vocabulary"].integer();
   model.tied_head = in["tied_head"].boolean();
+  const auto number_or_none = [&in](const char* key, std::int64_t& field) {
+    if (const auto value = in.find(key); value && !value->is_null()) field = value->integer();
+  };
+  number_or_none("experts", model.experts);
+  number_or_none("experts_per_token", model.experts_per_token);
+  number_or_none("shared_experts", model.shared_experts);
+  number_or_none("expert_ffn", model.expert_ffn);
+  number_or_none("window", model.window);
+  if (const auto latent = in.find("latent"); latent && !latent->is_null()) model.latent = read_latent(*latent);
   if (const auto attention = in.find("attention")) model.attention = attention->word(attention_mask_names);
   if (const auto kernel = in.find("attention_kernel")) model.kernel = kernel->word(attention_kernel_names);
   model.type = in["dtype"].word(dtype_names);
@@ -84,11 +111,12 @@ inline void put_cluster(std::string& out, const cluster_spec& cluster) {
 }
 
 [[nodiscard]] inline link_spec read_link(const reader& in) {
-  in.allow_only({"latency_ns", "gbps", "ranks_per_link"});
+  in.allow_only({"latency_ns", "gbps", "ranks_per_link", "overlap_slowdown"});
   link_spec link;
   if (const auto latency = in.find("latency_ns")) link.latency = latency->time();
   link.gbps = in["gbps"].number();
   if (const auto ranks = in.find("ranks_per_link")) link.ranks_per_link = ranks->integer();
+  if (const auto slowdown = in.find("overlap_slowdown")) link.overlap_slowdown = slowdown->number();
   return link;
 }
 
@@ -140,7 +168,8 @@ template <class Read>
 }
 
 /// The model that a "dynapipe.model" text describes. Left out, `kv_heads` is `heads`, `head_dim` is `hidden` / `heads`,
-/// `gated` false, `attention` causal and `attention_kernel` fused. `name` is what errors call the text.
+/// `gated` false, `attention` causal and `attention_kernel` fused; experts, `window` and `latent`, which may be null
+/// too, are none, and `q_rank` is 0. `name` is what errors call the text.
 ///
 /// @throws error with line and column, or field and value, where it is no JSON, no such text, or not sound.
 [[nodiscard]] inline model_spec model_from_json(std::string_view text, const std::string& name = "model") {
@@ -148,7 +177,7 @@ template <class Read>
 }
 
 /// The cluster that a "dynapipe.cluster" text describes. Left out, `reserve_bytes`, `launch_floor_ns` and `latency_ns`
-/// are 0, `ranks_per_link` 1 and `efficiency` 0.55. `name` is what errors call the text.
+/// are 0, `ranks_per_link` and `overlap_slowdown` 1 and `efficiency` 0.55. `name` is what errors call the text.
 ///
 /// @throws error with line and column, or field and value, where it is no JSON, no such text, or not sound.
 [[nodiscard]] inline cluster_spec cluster_from_json(std::string_view text, const std::string& name = "cluster") {

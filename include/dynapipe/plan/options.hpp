@@ -13,7 +13,10 @@
 #include <dynapipe/core/ids.hpp>
 #include <dynapipe/core/names.hpp>
 #include <dynapipe/core/units.hpp>
+#include <dynapipe/cost/calibration.hpp>
 #include <dynapipe/cost/kinds.hpp>
+#include <dynapipe/cost/stage.hpp>
+#include <dynapipe/cost/transfer.hpp>
 #include <dynapipe/schedule/kinds.hpp>
 
 namespace dynapipe {
@@ -34,9 +37,10 @@ inline constexpr name_table<stage_placement, 3> placement_names{
 
 /// What `planner` plans for.
 struct planner_options {
-  std::int64_t pipeline = 1;  ///< devices of one replica's pipeline
-  std::int64_t data = 1;      ///< replicas
-  std::int64_t tensor = 1;    ///< ranks that share each device's layers; must be the cost model's
+  std::int64_t pipeline = 1;       ///< devices of one replica's pipeline
+  std::int64_t data = 1;           ///< replicas
+  std::int64_t tensor = 1;         ///< ranks that share each device's layers; must be the cost model's
+  bool sequence_parallel = false;  ///< they also share the tokens between layers; must be the cost model's
   std::int64_t stages_per_device = 1;
   stage_placement placement = stage_placement::linear;
   schedule_kind schedule = schedule_kind::adaptive;
@@ -44,6 +48,10 @@ struct planner_options {
   queue_style queues = queue_style::per_direction;
   std::optional<bytes> memory_limit{};  ///< per device, in place of the cluster's memory
   shape_options shapes{};
+  std::vector<stage_spec> split{};          ///< layers of each stage; empty: as `split_layers` cuts them
+  std::optional<calibration> calibrated{};  ///< corrects the cost model's times
+
+  [[nodiscard]] tensor_group group() const { return {.ranks = tensor, .sequence = sequence_parallel}; }
 };
 
 /// The device of every stage. @throws error where counts are not positive, or `linear` is asked for with several stages
@@ -78,6 +86,7 @@ template <class Lazy = void>
       {"pp", number(options.pipeline)},
       {"dp", number(options.data)},
       {"tp", number(options.tensor)},
+      {"sequence_parallel", options.sequence_parallel ? "true" : "false"},
       {"stages_per_device", number(options.stages_per_device)},
       {"placement", std::string{to_string(options.placement)}},
       {"schedule", std::string{to_string(options.schedule)}},
@@ -87,6 +96,14 @@ template <class Lazy = void>
       {"separator_tokens", number(options.shapes.separator_tokens)},
       {"extra_decoder_tokens", number(options.shapes.extra_decoder_tokens)},
       {"sequence_offset", number(options.shapes.sequence_offset)}};
+  if (!options.split.empty()) {
+    std::string layers;
+    for (const stage_spec& stage : options.split) {
+      if (!layers.empty()) layers += ',';
+      layers += number(stage.encoder.count() + stage.decoder.count());
+    }
+    result.emplace_back("split", layers);
+  }
   if (options.memory_limit) result.emplace_back("memory_limit_bytes", number(options.memory_limit->value()));
   return result;
 }

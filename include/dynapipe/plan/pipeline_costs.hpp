@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,10 +14,13 @@
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/core/ids.hpp>
 #include <dynapipe/core/units.hpp>
+#include <dynapipe/cost/calibration.hpp>
 #include <dynapipe/cost/cluster.hpp>
 #include <dynapipe/cost/cost_model.hpp>
 #include <dynapipe/cost/model.hpp>
+#include <dynapipe/cost/split.hpp>
 #include <dynapipe/cost/stage_costs.hpp>
+#include <dynapipe/cost/transfer.hpp>
 #include <dynapipe/plan/options.hpp>
 #include <dynapipe/schedule/problem.hpp>
 
@@ -34,15 +38,26 @@ struct shape_price {
 template <cost_model CostModel>
 class pipeline_costs {
  public:
-  /// @throws error where the model, cluster or options are unsound; infeasible where the model's state alone exceeds a
-  /// device.
+  /// @throws error where the model, cluster or options are unsound, a given split does not fit the model, or a given
+  /// calibration the stages; infeasible where the model's state alone exceeds a device.
   pipeline_costs(const model_spec& model, const cluster_spec& cluster, const CostModel& cost,
                  const planner_options& options)
       : model_{model}, cluster_{cluster}, cost_{cost}, options_{options}, stage_device_{place_stages(options)} {
     require_sound(model);
     require_sound(cluster);
     require_sound(options.shapes);
-    stages_ = split_layers(model, static_cast<std::int64_t>(stage_device_.size()));
+    if (options.split.empty()) {
+      stages_ = split_layers(model, static_cast<std::int64_t>(stage_device_.size()));
+    } else {
+      require_split(model, options.split, stage_device_.size());
+      stages_ = options.split;
+    }
+    if (options.calibrated) {
+      require_sound(*options.calibrated);
+      if (options.calibrated->stages.size() != stages_.size())
+        throw error{"the calibration is of " + std::to_string(options.calibrated->stages.size()) +
+                    " stages, the pipeline has " + std::to_string(stages_.size())};
+    }
     const bytes memory = options.memory_limit.value_or(cluster.memory);
     for (std::size_t d = 0; d < devices(); ++d) {
       const bytes state = state_of_device(model, stages_, stage_device_, to_id<device_id>(d), cost);
@@ -79,6 +94,16 @@ class pipeline_costs {
   [[nodiscard]] const std::vector<bytes>& fixed() const { return fixed_; }
   /// Memory of each device that is left for activations and buffers.
   [[nodiscard]] const std::vector<bytes>& room() const { return room_; }
+
+  /// Whether the cost model extrapolates for some layer of a micro-batch of this shape.
+  [[nodiscard]] bool extrapolates(const shape& s) const {
+    return extrapolates_somewhere(model_, stages_, cost_, s, options_.recompute);
+  }
+
+  /// The tensors that one rank sends of a micro-batch of this shape from `stage` to the stage after it.
+  [[nodiscard]] std::vector<std::array<std::int64_t, 3>> tensors_after(std::size_t stage, const shape& s) const {
+    return boundary_tensors(model_, stages_[stage], s, options_.group());
+  }
 
   /// The pipeline of one replica that runs micro-batches of these shapes. O(shapes x stages).
   [[nodiscard]] pipeline_problem problem(const std::vector<shape>& shapes, std::int64_t replica) const {
@@ -153,7 +178,8 @@ class pipeline_costs {
 
   /// Refuses a sample, padded to a shape of one row, that no plan can hold.
   ///
-  /// @throws infeasible naming the sample, its lengths, the device, the bytes needed and there, and what would help.
+  /// @throws infeasible naming the sample, its lengths, the device, the bytes needed and there, and what would help;
+  /// where the cost model refuses the shape, its reason: infeasible where it is memory, otherwise error.
   void require_fit(const sample_lengths& lengths, const shape& s, std::size_t sample_number,
                    std::int64_t source_row) const {
     const auto both = [](std::int64_t input, std::int64_t target) {
@@ -162,9 +188,17 @@ class pipeline_costs {
     const std::string who = "sample " + std::to_string(sample_number) + " (data row " + std::to_string(source_row) +
                             ", " + both(lengths.input, lengths.target) + " tokens, padded to " +
                             both(s.input, s.target) + ")";
+    require_run(s, who);
+  }
+
+  /// Refuses a micro-batch, called `who`, that no plan can hold; throws as `require_fit`.
+  void require_run(const shape& s, const std::string& who) const {
     const pipeline_problem alone = problem({s}, 0);
+    const std::string reason = first_refusal(model_, stages_, cost_, s, options_.recompute);
     const std::vector<bytes> peak = memory_alone(alone, 0);
-    for (std::size_t d = 0; d < devices(); ++d)
+    for (std::size_t d = 0; d < devices(); ++d) {
+      if (!reason.empty() && peak[d] == bytes::max())
+        throw infeasible{who + " cannot be run: " + reason, peak[d], room_[d]};
       if (peak[d] > room_[d])
         throw infeasible{
             who + " does not fit device " + std::to_string(d) + ": it needs " +
@@ -172,6 +206,8 @@ class pipeline_costs {
                 " bytes for activations and buffers, there are " + std::to_string(room_[d].value()) +
                 " beside the model's state" + advice(),
             peak[d], room_[d]};
+    }
+    if (!reason.empty()) throw error{who + " cannot be run: " + reason};
     workspace room = make_workspace();
     if (price(s, room).time == nanoseconds::max()) throw error{who + " would take longer than 2^63 ns"};
   }
@@ -192,12 +228,17 @@ class pipeline_costs {
   }
 
   void append(pipeline_problem& problem, const shape& s, const std::vector<const link_spec*>& links) const {
-    costs_of_stages(model_, stages_, cost_, s, options_.recompute, problem.cost);
+    const tensor_group group = options_.group();
+    const std::size_t first = problem.cost.size();
+    costs_of_stages(model_, stages_, cost_, s, options_.recompute, problem.cost, group);
+    if (options_.calibrated)
+      for (std::size_t i = 0; i < stages_.size(); ++i)
+        scale_times(*options_.calibrated, i, problem.cost[first + i]);
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       problem.loads.push_back(load_bytes(model_, stages_[i], s));
       if (i + 1 == stages_.size()) break;
-      const bytes size = boundary_bytes(model_, stages_[i], s);
-      const nanoseconds time = links[i] == nullptr ? nanoseconds{0} : transfer_time(*links[i], size, options_.tensor);
+      const bytes size = boundary_bytes(model_, stages_[i], s, group);
+      const nanoseconds time = links[i] == nullptr ? nanoseconds{0} : boundary_time(*links[i], size, group);
       problem.hops.push_back({size, time, size, time});
     }
   }

@@ -97,14 +97,16 @@ struct scheduled_replica {
 /// room for all stages' micro-batches in flight, half as many, and so on down to one are all tried, each with several
 /// injection orders, and the shortest simulated iteration wins.
 ///
+/// A plan's provenance names the epoch of the calibration in use, and where the cost model extrapolates, the option
+/// "extrapolated_micro_batches" says for how many.
+///
 /// Guarantee: a plan holds in the sense of `validate`; none is refused that exists for samples one by one in a row.
 /// Equal inputs give equal plans on every machine, provided that the cost model is exact. The model, cluster and cost
 /// model must outlive the planner. `operator()` is const and may be called from several threads at once.
 template <cost_model CostModel>
 class planner {
  public:
-  /// @throws error where the model, cluster or options are unsound; infeasible where the model's state alone exceeds a
-  /// device.
+  /// @throws error and infeasible as `pipeline_costs` does.
   planner(const model_spec& model, const cluster_spec& cluster, const CostModel& cost, planner_options options = {})
       : costs_{model, cluster, cost, options} {}
 
@@ -113,7 +115,8 @@ class planner {
   /// Plans one global batch; `source_rows` says which data row each sample is (by default their positions).
   ///
   /// @throws error where the batch is empty, has no loss token or a sample has bad lengths; infeasible, with numbers
-  /// and the knob that would help, where a sample fits no device or the asked schedule does not fit.
+  /// and the knob that would help, where a sample fits no device or the asked schedule does not fit; either with the
+  /// cost model's own words where it refuses a sample's shape.
   [[nodiscard]] plan operator()(std::span<const sample> batch, std::vector<std::int64_t> source_rows = {}) const {
     if (batch.empty()) throw error{"the batch is empty: there is nothing to plan"};
     if (source_rows.empty())
@@ -149,7 +152,7 @@ class planner {
                          .model = costs_.model(),
                          .cluster = costs_.cluster(),
                          .cost_source = costs_.source(),
-                         .cost_epoch = 0,
+                         .cost_epoch = options().calibrated ? options().calibrated->epoch : 0,
                          .options = describe(options())};
     result.pipeline = {.devices = options().pipeline,
                        .stages = costs_.stages(),
@@ -233,8 +236,11 @@ class planner {
       std::vector<micro_batch>& mine = replicas.emplace_back();
       for (const std::size_t i : group)
         mine.push_back(std::move(all[i]));
-      if (mine.empty())
-        mine.push_back({.samples = {}, .padded = smallest_shape(costs_.model(), options().shapes), .dummy = true});
+      if (mine.empty()) {
+        const shape smallest = smallest_shape(costs_.model(), options().shapes);
+        costs_.require_run(smallest, "a micro-batch of the smallest shape, for a replica without samples,");
+        mine.push_back({.samples = {}, .padded = smallest, .dummy = true});
+      }
     }
     return replicas;
   }
@@ -309,8 +315,23 @@ class planner {
         for (const instruction& i : to.devices[d].instructions)
           if (i.grads_ready) ready[d].push_back(i.end);
     }
+    report_extrapolation(p, chosen);
     p.sync = sync_overhang(costs_, ready, p.predicted);
     p.iteration = p.predicted + p.sync;
+  }
+
+  /// Says in the plan's provenance how many micro-batches have costs beyond what the cost model has seen.
+  void report_extrapolation(plan& p, const draft& chosen) const {
+    std::size_t count = 0;
+    std::size_t all = 0;
+    for (const std::vector<micro_batch>& micro_batches : chosen.micro_batches)
+      for (const micro_batch& mb : micro_batches) {
+        ++all;
+        if (costs_.extrapolates(mb.padded)) ++count;
+      }
+    if (count > 0)
+      p.provenance.options.emplace_back("extrapolated_micro_batches",
+                                        std::to_string(count) + " of " + std::to_string(all));
   }
 
   [[nodiscard]] planned_micro_batch planned(const pipeline_problem& problem, const micro_batch& mb,
@@ -329,8 +350,8 @@ class planner {
       result.cost.push_back(problem.cost_of(m, s));
     for (std::size_t s = 0; s + 1 < problem.stages(); ++s) {
       const hop_cost& hop = problem.hop(m, s);
-      result.boundary.push_back({boundary_tensors(costs_.model(), costs_.stages()[s], mb.padded), hop.forward_bytes,
-                                 hop.forward, hop.backward_bytes, hop.backward});
+      result.boundary.push_back(
+          {costs_.tensors_after(s, mb.padded), hop.forward_bytes, hop.forward, hop.backward_bytes, hop.backward});
     }
     return result;
   }
