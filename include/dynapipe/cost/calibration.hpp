@@ -59,7 +59,8 @@ struct calibration {
 };
 
 /// Nothing learned yet of a pipeline of `stages` stages: epoch 0, all factors 1.
-[[nodiscard]] inline calibration uncalibrated(std::size_t stages) {
+template <class Lazy = void>
+[[nodiscard]] calibration uncalibrated(std::size_t stages) {
   calibration result;
   result.stages.resize(stages);
   return result;
@@ -117,8 +118,8 @@ void require_sound(const calibration& known) {
 namespace detail {
 
 /// The middle of values, of two the lower. O(n).
-template <class Lazy = void>
-[[nodiscard]] std::int64_t lower_median(std::vector<std::int64_t> values) {
+template <class Lazy, class Values>
+[[nodiscard]] std::int64_t lower_median(Values values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -134,12 +135,12 @@ template <class Lazy = void>
   std::vector<std::int64_t> values;
   for (const observation& o : seen)
     values.push_back(ratio(o));
-  const std::int64_t median = lower_median(values);
+  const std::int64_t median = lower_median<Lazy>(values);
   const auto distance = [&](std::int64_t value) { return value > median ? value - median : median - value; };
   for (std::int64_t& value : values)
     value = distance(value);
   const std::int64_t floor = saturate(static_cast<wide_int>(median) * options.least_spread_permille / 1000);
-  const std::int64_t most = saturating_mul(std::max(lower_median(values), floor), options.outlier_spreads);
+  const std::int64_t most = saturating_mul(std::max(lower_median<Lazy>(values), floor), options.outlier_spreads);
 
   wide_int measured = 0;
   wide_int predicted = 0;

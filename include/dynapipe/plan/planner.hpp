@@ -270,7 +270,9 @@ class planner {
       const std::vector<micro_batch>& longest_first) {
     std::vector<std::vector<micro_batch>> orders{longest_first};
     if (longest_first.size() < 2) return orders;
-    orders.emplace_back(longest_first.rbegin(), longest_first.rend());
+    std::vector<micro_batch>& reversed = orders.emplace_back();
+    for (std::size_t i = longest_first.size(); i-- > 0;)
+      reversed.push_back(longest_first[i]);
     std::vector<micro_batch> ramp;
     for (std::size_t i = longest_first.size(); i-- > 0;)
       if (i % 2 == 0) ramp.push_back(longest_first[i]);
