@@ -14,6 +14,8 @@
 
 using namespace dynapipe;
 
+#include "damaged_text.hpp"
+
 namespace {
 
 fitted_curve& amount_of(fitted_layer& layer, cost_amount amount) {
@@ -214,8 +216,6 @@ TEST_CASE("json: whatever happens to the text of costs, it is read or refused by
   const std::uint64_t seed = 20'240'703;
   MESSAGE("seed " << seed);
   std::mt19937_64 random{seed};
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  const std::string_view letters{"0123456789-+.eE\"\\{}[],:nutrlfa \n\xC3\x28\x00", 35};
   const std::vector<std::string_view> words{"9223372036854775807",
                                             "9223372036854775808",
                                             "-9223372036854775808",
@@ -233,23 +233,7 @@ TEST_CASE("json: whatever happens to the text of costs, it is read or refused by
   int read = 0;
   int refused = 0;
   for (int round = 0; round < rounds; ++round) {
-    std::string mutant = sample_text;
-    for (std::size_t change = 1 + below(3); change > 0 && !mutant.empty(); --change) {
-      const std::size_t at = below(mutant.size());
-      const std::size_t length = std::min(below(40), mutant.size() - at);
-      const std::size_t number = mutant.find_first_of("0123456789", at);
-      switch (below(7)) {
-        case 0: mutant[at] = letters[below(letters.size())]; break;
-        case 1: mutant.erase(at, length); break;
-        case 2: mutant.insert(at, mutant.substr(below(mutant.size()), length)); break;
-        case 3: mutant.insert(at, words[below(words.size())]); break;
-        case 4: mutant.resize(at); break;
-        default:
-          if (number == std::string::npos) break;
-          mutant.replace(number, std::min(mutant.find_first_not_of("0123456789", number), mutant.size()) - number,
-                         below(2) == 0 ? std::string{words[below(words.size())]} : std::to_string(below(5000)));
-      }
-    }
+    const std::string mutant = damaged(random, sample_text, words);
     CAPTURE(round);
     try {
       const fitted_costs costs = costs_from_json(mutant, "m");
