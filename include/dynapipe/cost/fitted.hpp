@@ -20,19 +20,6 @@
 
 namespace dynapipe {
 
-/// What is measured of a layer, and modelled by a curve each; the order is that of a profile's fields.
-enum class cost_amount : std::uint8_t { forward, backward, weight, stored, weight_stored, forward_peak, backward_peak };
-
-inline constexpr name_table<cost_amount, 7> cost_amount_names{{{cost_amount::forward, "forward_ns"},
-                                                               {cost_amount::backward, "backward_ns"},
-                                                               {cost_amount::weight, "weight_ns"},
-                                                               {cost_amount::stored, "stored_bytes"},
-                                                               {cost_amount::weight_stored, "weight_stored_bytes"},
-                                                               {cost_amount::forward_peak, "forward_peak_bytes"},
-                                                               {cost_amount::backward_peak, "backward_peak_bytes"}}};
-
-[[nodiscard]] constexpr std::string_view to_string(cost_amount value) { return name_in(cost_amount_names, value); }
-
 /// max(floor, constant + queries * q + keys * k + self_pairs * s + cross_pairs * x + self_cubes * s l + cross_cubes *
 /// x (l + m)) of the `token_counts` q, k, s, x of a shape with query length l and key length m. `floor` and `constant`
 /// are nanoseconds or bytes, the others 2^-32 of them; all are at least 0.

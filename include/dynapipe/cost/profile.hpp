@@ -14,6 +14,19 @@
 
 namespace dynapipe {
 
+/// What is measured of a layer, in the order of the format's fields.
+enum class cost_amount : std::uint8_t { forward, backward, weight, stored, weight_stored, forward_peak, backward_peak };
+
+inline constexpr name_table<cost_amount, 7> cost_amount_names{{{cost_amount::forward, "forward_ns"},
+                                                               {cost_amount::backward, "backward_ns"},
+                                                               {cost_amount::weight, "weight_ns"},
+                                                               {cost_amount::stored, "stored_bytes"},
+                                                               {cost_amount::weight_stored, "weight_stored_bytes"},
+                                                               {cost_amount::forward_peak, "forward_peak_bytes"},
+                                                               {cost_amount::backward_peak, "backward_peak_bytes"}}};
+
+[[nodiscard]] constexpr std::string_view to_string(cost_amount value) { return name_in(cost_amount_names, value); }
+
 /// One measured layer: a kind, a recomputation mode and a shape, with the times of its passes and its memory, as in
 /// `cost_model`. A point is padded (`padded`) or varlen (`packed`, where `varlen` is true).
 struct profile_point {

@@ -21,9 +21,12 @@ namespace detail {
 
 /// What was measured of a point, in the order of the profile's format. The first two are always measured; 0 in another
 /// says that it was not.
-inline constexpr std::array<const char*, 7> profile_amount_names{
-    "forward_ns",          "backward_ns",        "weight_ns",          "stored_bytes",
-    "weight_stored_bytes", "forward_peak_bytes", "backward_peak_bytes"};
+inline constexpr auto profile_amount_names = [] {
+  std::array<const char*, cost_amount_names.size()> names{};
+  for (std::size_t a = 0; a < names.size(); ++a)
+    names[a] = cost_amount_names[a].second.data();
+  return names;
+}();
 inline constexpr std::size_t profile_times_always_measured = 2;
 
 using profile_amounts = std::array<std::int64_t, profile_amount_names.size()>;
