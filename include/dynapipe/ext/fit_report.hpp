@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -91,8 +92,9 @@ class fit_panel {
                        std::log2(static_cast<double>(at.query_length[0])), value, fitted, at.tokens[0],
                        at.query_length[0]});
     }
-    std::stable_sort(dots_.begin(), dots_.end(),
-                     [](const dot& a, const dot& b) { return a.length != b.length ? a.length < b.length : a.x < b.x; });
+    std::sort(dots_.begin(), dots_.end(), [](const dot& a, const dot& b) {
+      return std::tie(a.length, a.tokens, a.measured, a.fitted) < std::tie(b.length, b.tokens, b.measured, b.fitted);
+    });
   }
 
   [[nodiscard]] bool empty() const { return dots_.empty(); }
