@@ -77,9 +77,11 @@ inline constexpr std::int64_t longest_length = std::int64_t{1} << 31;
   return {1, options.padding_multiple, model.encoder_decoder() ? options.padding_multiple : 0};
 }
 
-/// A group of samples that a pipeline runs at once: one row a sample.
+/// A group of samples that a pipeline runs at once. In the padded layout a row holds one sample, or several where they
+/// are packed; in the varlen layout there is one row of concatenated samples.
 struct micro_batch {
-  std::vector<sample_id> samples;
+  std::vector<sample_id> samples;     ///< row after row
+  std::vector<std::size_t> row_ends;  ///< where each row ends in `samples`; empty: one sample a row
   shape padded;
   std::int64_t loss_tokens = 0;
   bool dummy = false;

@@ -239,7 +239,7 @@ class planner {
       if (mine.empty()) {
         const shape smallest = smallest_shape(costs_.model(), options().shapes);
         costs_.require_run(smallest, "a micro-batch of the smallest shape, for a replica without samples,");
-        mine.push_back({.samples = {}, .padded = smallest, .dummy = true});
+        mine.push_back({.samples = {}, .row_ends = {}, .padded = smallest, .dummy = true});
       }
     }
     return replicas;
