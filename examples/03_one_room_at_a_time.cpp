@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <dynapipe/comm/certify.hpp>
 #include <dynapipe/dynapipe.hpp>
 
 using namespace dynapipe;
@@ -20,7 +21,7 @@ int main() {
     if (s.rows * s.input > 2'000) return std::nullopt;  // more does not fit
     return nanoseconds{50'000 + 1'000 * s.rows * s.input};
   };
-  const auto cut = partition(lengths, {.padding_multiple = 8}, time, {.devices = 2});
+  const auto cut = partition(lengths, {.padding_multiple = 8}, time, {.devices = 2, .convex_rows = true});
   fmt::print("{} micro-batches, the slowest takes {} us\n", cut->cuts.size(), cut->t_max.value() / 1'000);
 
   // Two stages on two devices run them; a third of each time is forward, transfers take 20 us.

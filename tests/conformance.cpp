@@ -16,6 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <dynapipe/batch/constraint.hpp>
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/ext/files.hpp>
 
@@ -28,6 +29,7 @@ using nlohmann::json;
 constexpr std::pair<std::string_view, conformance::kind_function> kinds[] = {
     {"cost", conformance::cost},
     {"deadlock", conformance::deadlock},
+    {"pack", conformance::pack},
     {"schedule", conformance::schedule},
 };
 
@@ -95,6 +97,8 @@ json answer(const arguments& wanted, const json& test_case) {
   try {
     return wanted.kind(test_case, wanted.how);
   } catch (const dynapipe::infeasible& problem) {
+    return {{"infeasible", problem.what()}};
+  } catch (const dynapipe::unsatisfiable& problem) {
     return {{"infeasible", problem.what()}};
   } catch (const std::exception& problem) {
     return {{"error", problem.what()}};

@@ -30,6 +30,9 @@ class any_cost {
   [[nodiscard]] std::string source() const {
     return std::visit([](const auto& m) { return std::string{m.source()}; }, *model_);
   }
+  [[nodiscard]] bool convex_rows() const {
+    return std::visit([](const auto& m) { return dynapipe::has_convex_rows(m); }, *model_);
+  }
   [[nodiscard]] dynapipe::nanoseconds forward(dynapipe::layer_kind kind, const dynapipe::shape& s,
                                               dynapipe::recompute_mode r) const {
     return std::visit([&](const auto& m) { return m.forward(kind, s, r); }, *model_);

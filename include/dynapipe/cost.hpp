@@ -11,7 +11,6 @@
 #include <dynapipe/cost/model.hpp>
 #include <dynapipe/cost/parameters.hpp>
 #include <dynapipe/cost/shape.hpp>
-#include <dynapipe/cost/shape_table.hpp>
 #include <dynapipe/cost/split.hpp>
 #include <dynapipe/cost/stage.hpp>
 #include <dynapipe/cost/stage_costs.hpp>

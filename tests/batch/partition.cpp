@@ -20,17 +20,26 @@ namespace {
 
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
-/// A micro-batch takes fixed + linear * tokens + square * pairs; more than `room` padded tokens do not fit.
+/// A micro-batch takes max(least, fixed + linear * tokens + square * pairs), and `late` for each row beyond `many`;
+/// more than `room` padded tokens do not fit. With `turn`, longer rows cost more to begin with and less for each
+/// further one. Convex in rows.
 struct price {
   std::int64_t fixed = 0;
   std::int64_t linear = 1;
   std::int64_t square = 0;
   std::int64_t room = never;
+  std::int64_t least = 0;
+  std::int64_t late = 0;
+  std::int64_t many = 0;
+  std::int64_t turn = 0;
 
   std::optional<nanoseconds> operator()(const shape& s) const {
     const std::int64_t rows_tokens = s.rows * (s.input + s.target);
-    if (rows_tokens > room) return std::nullopt;
-    return nanoseconds{fixed + linear * rows_tokens + square * s.rows * (s.input * s.input + s.target * s.target)};
+    if (rows_tokens > room || (turn > 0 && s.rows > 12)) return std::nullopt;
+    const std::int64_t length = s.input + s.target;
+    const std::int64_t all = turn * (12 * length + s.rows * (2'000 - length)) + fixed + linear * rows_tokens +
+                             square * s.rows * (s.input * s.input + s.target * s.target);
+    return nanoseconds{std::max(least, all) + late * std::max<std::int64_t>(0, s.rows - many)};
   }
 };
 
@@ -40,7 +49,11 @@ struct problem {
   price time{};
   partition_options options{};
 
-  [[nodiscard]] std::optional<partition_result> solve() const { return partition(samples, shapes, time, options); }
+  [[nodiscard]] std::optional<partition_result> solve(bool convex = false) const {
+    partition_options how = options;
+    how.convex_rows = convex;
+    return partition(samples, shapes, time, how);
+  }
 
   /// Time of samples [from, to), computed from nothing but the definition of a padded micro-batch.
   [[nodiscard]] std::optional<std::int64_t> time_of(std::size_t from, std::size_t to) const {
@@ -159,7 +172,11 @@ problem random_problem(std::mt19937_64& random, kind what, std::size_t samples) 
     std::sort(p.samples.begin(), p.samples.end(), [](const sample_lengths& a, const sample_lengths& b) {
       return a.input != b.input ? a.input > b.input : a.target > b.target;
     });
-  p.time = {below(4) * below(300), 1 + below(5), below(2) * below(3), never};
+  p.time = {.fixed = below(4) * below(300), .linear = 1 + below(5), .square = below(2) * below(3)};
+  if (below(2) == 0) p.time.least = below(longest * 20);
+  if (below(3) == 0) p.time.late = below(100);
+  p.time.many = 1 + below(6);
+  if (below(4) == 0) p.time.turn = 1 + below(8);
   if (below(3) > 0) p.time.room = longest + below(longest * 6);
   p.options = {1 + below(8), 1 + below(4), 1 + below(3)};
   return p;
@@ -252,29 +269,33 @@ TEST_CASE("partition equals brute force") {
   int feasible = 0;
   int infeasible = 0;
   for (const kind what : {kind::sorted, kind::unsorted, kind::two_lengths})
-    for (int round = 0; round < 800; ++round) {
+    for (int round = 0; round < 3'000; ++round) {
       CAPTURE(static_cast<int>(what));
       CAPTURE(round);
-      const problem p = random_problem(random, what, 1 + random() % 12);
+      const problem p = random_problem(random, what, 1 + random() % 11);
       const optimum best = brute_force(p);
-      const std::optional<partition_result> found = p.solve();
-      REQUIRE(found.has_value() == (best.objective != never));
-      (found ? feasible : infeasible) += 1;
-      if (!found) continue;
-      check_result(p, *found);
-      REQUIRE(found->scaled_objective(p.options) == best.objective);
-      REQUIRE(found->t_max.value() == best.t_max);  // of equal objectives the smallest
+      for (const bool convex : {false, true}) {
+        CAPTURE(convex);
+        const std::optional<partition_result> found = p.solve(convex);
+        REQUIRE(found.has_value() == (best.objective != never));
+        (found ? feasible : infeasible) += 1;
+        if (!found) continue;
+        check_result(p, *found);
+        REQUIRE(found->scaled_objective(p.options) == best.objective);
+        REQUIRE(found->t_max.value() == best.t_max);  // of equal objectives the smallest
+        REQUIRE(found->cuts == p.solve()->cuts);
+      }
     }
   MESSAGE("inputs: ", (feasible + infeasible), ", ", infeasible, " of them infeasible");
-  CHECK(feasible > 1'500);
-  CHECK(infeasible > 50);
+  CHECK(feasible > 10'000);
+  CHECK(infeasible > 500);
 }
 
 TEST_CASE("larger inputs: as good as a dynamic program over every time, and as any random cut") {
   constexpr unsigned seed = 4'096;
   MESSAGE("seed ", seed);
   std::mt19937_64 random{seed};
-  for (int round = 0; round < 9; ++round) {
+  for (int round = 0; round < 30; ++round) {
     CAPTURE(round);
     problem p = random_problem(random, static_cast<kind>(round % 3), 200 + random() % 200);
     const auto longest = std::max_element(p.samples.begin(), p.samples.end(), [](const auto& a, const auto& b) {
@@ -285,6 +306,12 @@ TEST_CASE("larger inputs: as good as a dynamic program over every time, and as a
     REQUIRE(found.has_value());
     check_result(p, *found);
     CHECK(found->scaled_objective(p.options) == reference(p).objective);
+    const std::optional<partition_result> by_lines = p.solve(true);
+    REQUIRE(by_lines.has_value());
+    check_result(p, *by_lines);
+    CHECK(by_lines->scaled_objective(p.options) == found->scaled_objective(p.options));
+    CHECK(by_lines->t_max == found->t_max);
+    CHECK(by_lines->cuts == found->cuts);
 
     for (int tries = 0; tries < 2'000; ++tries) {
       std::int64_t t_max = 0;
@@ -300,6 +327,48 @@ TEST_CASE("larger inputs: as good as a dynamic program over every time, and as a
       }
       REQUIRE(found->scaled_objective(p.options) <= p.objective(t_max, sum));
     }
+  }
+}
+
+TEST_CASE("any times that are convex in rows: lines and the whole window agree") {
+  constexpr unsigned seed = 77;
+  MESSAGE("seed ", seed);
+  std::mt19937_64 random{seed};
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
+  for (int round = 0; round < 3'000; ++round) {
+    CAPTURE(round);
+    // times[length][rows], each length a line above what the length before takes at most, or the larger of both.
+    constexpr std::int64_t lengths = 6;
+    const std::int64_t most = 2 + below(9);
+    std::vector<std::vector<std::int64_t>> times(lengths + 1,
+                                                 std::vector<std::int64_t>(static_cast<std::size_t>(most) + 1));
+    for (std::size_t l = 1; l <= lengths; ++l) {
+      const bool above = below(2) == 0;
+      const std::int64_t offset = above ? times[l - 1].back() + below(10) : below(100);
+      const std::int64_t slope = below(40);
+      for (std::size_t rows = 1; rows < times[l].size(); ++rows)
+        times[l][rows] = std::max(times[l - 1][rows], offset + slope * static_cast<std::int64_t>(rows));
+    }
+    const auto time = [&](const shape& s) -> std::optional<nanoseconds> {
+      if (s.rows > most - s.input / 3) return std::nullopt;
+      return nanoseconds{times[static_cast<std::size_t>(s.input)][static_cast<std::size_t>(s.rows)]};
+    };
+    std::vector<std::int64_t> inputs;
+    for (std::int64_t i = 5 + below(60); i > 0; --i)
+      inputs.push_back(1 + below(lengths));
+    std::sort(inputs.rbegin(), inputs.rend());
+    const std::vector<sample_lengths> samples = of_inputs(inputs);
+    partition_options options{.devices = 1 + below(5), .replicas = 1 + below(3)};
+    const std::optional<partition_result> whole = partition(samples, {.padding_multiple = 1}, time, options);
+    options.convex_rows = true;
+    const std::optional<partition_result> lines = partition(samples, {.padding_multiple = 1}, time, options);
+    REQUIRE(whole.has_value() == lines.has_value());
+    if (!whole) continue;
+    REQUIRE(lines->scaled_objective(options) == whole->scaled_objective(options));
+    REQUIRE(lines->t_max == whole->t_max);
+    REQUIRE(lines->cuts == whole->cuts);
   }
 }
 

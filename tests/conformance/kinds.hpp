@@ -13,12 +13,13 @@ struct options {
   std::optional<std::int64_t> budget_ms;  ///< time for one case where a kind searches; none: the kind's default
 };
 
-/// Answers one case. Throws `dynapipe::infeasible` where no answer exists, and `dynapipe::error` or a JSON exception
-/// where the case is malformed.
+/// Answers one case. Throws `dynapipe::infeasible` or `dynapipe::unsatisfiable` where no answer exists, and
+/// `dynapipe::error` or a JSON exception where the case is malformed.
 using kind_function = nlohmann::json (*)(const nlohmann::json& test_case, const options& how);
 
 nlohmann::json cost(const nlohmann::json& test_case, const options& how);
 nlohmann::json deadlock(const nlohmann::json& test_case, const options& how);
+nlohmann::json pack(const nlohmann::json& test_case, const options& how);
 nlohmann::json schedule(const nlohmann::json& test_case, const options& how);
 
 }  // namespace conformance

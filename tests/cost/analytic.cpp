@@ -130,17 +130,17 @@ TEST_CASE("recomputation neither adds stored bytes nor takes away time") {
 
 TEST_CASE("times of compute-bound passes, by hand") {
   const analytic_cost cost{small_model(), round_cluster()};
-  // (98,304 x 2,048 + 128 x 2^20) / 50,000 = 6,710.8864
-  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 6'711);
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 13'422);
-  // Attention once more: 128 x 2^20 / 50,000 = 2,684.35456
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::selective).value() == 16'107);
+  // Four rows of (98,304 x 512 + 128 x 2^18) / 50,000 = 1,677.7216, each rounded up.
+  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 6'712);
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 13'424);
+  // Attention once more: 128 x 2^18 / 50,000 = 671.08864 a row
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::selective).value() == 16'108);
   // The forward once more.
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::full).value() == 20'133);
-  // The head's one matrix: 2 x 64 x 1,000 x 2,048 / 50,000 = 5,242.88
-  CHECK(cost.forward(layer_kind::head, four_rows, recompute_mode::none).value() == 5'243);
-  CHECK(cost.backward(layer_kind::head, four_rows, recompute_mode::full).value() == 10'486);
-  CHECK(cost.forward(layer_kind::head, {4, 512, 256}, recompute_mode::none).value() == 2'622);
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::full).value() == 20'136);
+  // The head's one matrix: 2 x 64 x 1,000 x 512 / 50,000 = 1,310.72 a row
+  CHECK(cost.forward(layer_kind::head, four_rows, recompute_mode::none).value() == 5'244);
+  CHECK(cost.backward(layer_kind::head, four_rows, recompute_mode::full).value() == 10'488);
+  CHECK(cost.forward(layer_kind::head, {4, 512, 256}, recompute_mode::none).value() == 2'624);
 }
 
 TEST_CASE("a causal mask halves attention where the kernel skips what it hides") {
@@ -172,10 +172,11 @@ TEST_CASE("times of memory-bound passes, by hand") {
   cluster_spec cluster = round_cluster();
   cluster.memory_gbps = 1'000;  // bytes a nanosecond
   const analytic_cost cost{small_model(), cluster};
-  // 49,408 parameters of 2 bytes, and twice 2,048 tokens of 34 x 64 + 4 x 2 bytes: 9,044,480 bytes.
-  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 9'045);
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 18'089);  // 18,088.96
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::full).value() == 27'134);  // 27,133.44
+  // 49,408 parameters of 2 bytes: 98.816 ns. For each of four rows, twice 512 tokens of 34 x 64 + 4 x 2 bytes:
+  // 2,236.416 ns. The backward is twice, the recomputing one three times of each; all rounded up.
+  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 99 + 4 * 2'237);
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 198 + 4 * 4'473);
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::full).value() == 297 + 4 * 6'710);
 }
 
 TEST_CASE("no pass is shorter than the launch floor") {
@@ -183,7 +184,7 @@ TEST_CASE("no pass is shorter than the launch floor") {
   cluster.launch_floor = nanoseconds{10'000};
   const analytic_cost cost{small_model(), cluster};
   CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 10'000);
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 13'422);
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 13'424);
   for (const layer_kind kind : kinds)
     CHECK(cost.forward(kind, {1, 1, 1}, recompute_mode::none).value() == 10'000);
 }
@@ -191,14 +192,14 @@ TEST_CASE("no pass is shorter than the launch floor") {
 TEST_CASE("tensor parallelism divides arithmetic and adds all-reduces, by hand") {
   const analytic_cost cost{small_model(), round_cluster(), {.tensor_parallel = 2}};
   // 6,710.8864 / 2, and two rings of 2 steps: 4 x 10 latency, 2 x 2,048 x 64 x 2 bytes at 100 bytes/ns = 5,242.88.
-  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 8'639);    // 8,638.3232
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 11'994);  // 11,993.7664
-  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::full).value() == 20'633);  // 20,632.0896
+  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 8'640);    // 8,638.3232, in rows
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 11'996);  // 11,993.7664
+  CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::full).value() == 20'636);  // 20,632.0896
 
   cluster_spec small_nodes = round_cluster();
   small_nodes.devices_per_node = 1;  // the slower link: ten times as long, latency 4 x 1,000
   const analytic_cost far{small_model(), small_nodes, {.tensor_parallel = 2}};
-  CHECK(far.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 59'785);  // 59,784.2432
+  CHECK(far.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 59'788);  // 59,784.2432
 }
 
 TEST_CASE("model state: bytes of a parameter, divided over tensor-parallel ranks") {
@@ -324,11 +325,11 @@ TEST_CASE("halves of a backward: times sum to it at least, and no more is kept t
 TEST_CASE("halves of a backward, by hand") {
   const analytic_cost cost{small_model(), round_cluster()};
   // Matrices 98,304 x 2,048 / 50,000 = 4,026.53184 in each half; attention twice 2,684.35456 in the input's.
-  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::none).value() == 4'027);
+  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::none).value() == 4'028);
   CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::none).value() == 9'396);  // 9,395.24096
   CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::selective).value() == 12'080);
-  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::full).value() == 16'107);  // + 6,710.8864
-  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::full).value() == 4'027);
+  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::full).value() == 16'108);  // + 6,710.8864
+  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::full).value() == 4'028);
   // The zero-bubble paper's 32 s b h of 34.
   const analytic_cost gpt{presets::gpt_6_7b(), presets::h100()};
   const std::int64_t sbh = 3 * 512 * 4'096;
@@ -349,10 +350,10 @@ TEST_CASE("sequence parallelism divides all that is stored, and gathers inputs o
   }
   const analytic_cost cost{small_model(), round_cluster(), {.tensor_parallel = 2, .sequence_parallel = true}};
   // As with tensor parallelism alone: 6,710.8864 / 2 + 40 + 5,242.88; backward half of the collectives once more.
-  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 8'639);    // 8,638.3232
+  CHECK(cost.forward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 8'640);    // 8,638.3232, in rows
   CHECK(cost.backward(layer_kind::decoder, four_rows, recompute_mode::none).value() == 14'636);  // + 20 + 2,621.44
-  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::none).value() == 4'655);  // 4,654.70592
-  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::none).value() == 9'981);   // 9,980.50048
+  CHECK(cost.backward_weight(layer_kind::decoder, four_rows, recompute_mode::none).value() == 4'656);  // 4,654.70592
+  CHECK(cost.backward_input(layer_kind::decoder, four_rows, recompute_mode::none).value() == 9'984);   // 9,980.50048
 }
 
 TEST_CASE("stored bytes of mixtures, latent attention and windows, term by term") {

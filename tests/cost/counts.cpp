@@ -35,7 +35,7 @@ static_assert(counts_of(layer_kind::decoder, shape{int64_limit, int64_limit, 0})
 
 template <int Shift = 0>
 std::int64_t value(const detail::polynomial& p, const token_counts& n) {
-  return detail::quantised<Shift>{p}.at(n);
+  return detail::quantised<Shift>{p}.at(row_counts{n, 1});
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ TEST_CASE("a quantised polynomial is exact, rounds up and saturates") {
   const detail::polynomial p{7, 5, 3, 2, 1};
   CHECK(value(p, {}) == 7);
   CHECK(value(p, {1'000, 100, 10, 1}) == 7 + 5'000 + 300 + 20 + 1);
-  CHECK(value<4>(p, {1'000, 100, 10, 1}) == (5'328 + 15) / 16);
+  CHECK(value<4>(p, {1'000, 100, 10, 1}) == 1 + (5'321 + 15) / 16);
   CHECK(value<4>({.queries = 1}, {16}) == 1);
   CHECK(value<4>({.queries = 1}, {17}) == 2);
 
@@ -58,6 +58,9 @@ TEST_CASE("a quantised polynomial is exact, rounds up and saturates") {
   }
   CHECK(value<40>({.queries = wide_int{1} << 80}, {1 << 23}) == int64_limit);
   CHECK(value<40>({.queries = wide_int{1} << 80}, {1 << 10}) == std::int64_t{1} << 50);
+  // Rows are alike, each rounded by itself.
+  CHECK(detail::quantised<4>{p}.at({{1'000, 100, 10, 1}, 3}) == 1 + 3 * ((5'321 + 15) / 16));
+  CHECK(detail::quantised<>{p}.at({{edge}, 3}) == int64_limit);
   // A saturated count is beyond measure where it counts.
   CHECK(value<40>({.queries = 1}, {int64_limit}) == int64_limit);
   CHECK(value({.constant = 3, .keys = 1}, {int64_limit, 4}) == 7);

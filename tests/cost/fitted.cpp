@@ -37,7 +37,8 @@ fitted_costs with_all(layer_kind kind, const cost_curve& curve) {
 
 /// The curve's value in long hand: whole parts and fractions of the products are summed apart.
 template <std::size_t N>
-std::int64_t long_hand(const cost_curve& curve, const std::array<std::pair<std::int64_t, wide_int>, N>& terms) {
+std::int64_t long_hand(const cost_curve& curve, wide_int rows,
+                       const std::array<std::pair<std::int64_t, wide_int>, N>& terms) {
   wide_int whole = 0;
   wide_int fraction = 0;
   for (const auto& [coefficient, count] : terms) {
@@ -51,7 +52,8 @@ std::int64_t long_hand(const cost_curve& curve, const std::array<std::pair<std::
     ++whole;
     fraction -= wide_int{1} << 32;
   }
-  const wide_int line = curve.constant + whole;
+  if (whole > int64_limit) whole = int64_limit;
+  const wide_int line = curve.constant + rows * whole;
   if (line < curve.floor) return curve.floor;
   return line > int64_limit ? int64_limit : static_cast<std::int64_t>(line);
 }
@@ -62,16 +64,16 @@ std::int64_t long_hand(const cost_curve& c, layer_kind kind, const shape& s) {
   const wide_int target = s.target;
   using term = std::pair<std::int64_t, wide_int>;
   if (kind == layer_kind::cross_decoder)
-    return long_hand(c,
-                     std::array{term{c.queries, rows * target}, term{c.keys, rows * input},
-                                term{c.self_pairs, rows * target * target}, term{c.cross_pairs, rows * target * input},
-                                term{c.self_cubes, rows * target * target * target},
-                                term{c.cross_cubes, rows * target * input * (target + input)}});
-  if (kind == layer_kind::head && s.target > 0) return long_hand(c, std::array{term{c.queries, rows * target}});
+    return long_hand(c, rows,
+                     std::array{term{c.queries, target}, term{c.keys, input}, term{c.self_pairs, target * target},
+                                term{c.cross_pairs, target * input}, term{c.self_cubes, target * target * target},
+                                term{c.cross_cubes, target * input * (target + input)}});
+  if (kind == layer_kind::head && s.target > 0) return long_hand(c, rows, std::array{term{c.queries, target}});
   if (kind == layer_kind::head || kind == layer_kind::embedding)
-    return long_hand(c, std::array{term{c.queries, rows * input}});
-  return long_hand(c, std::array{term{c.queries, rows * input}, term{c.self_pairs, rows * input * input},
-                                 term{c.self_cubes, rows * input * input * input}});
+    return long_hand(c, rows, std::array{term{c.queries, input}});
+  return long_hand(
+      c, rows,
+      std::array{term{c.queries, input}, term{c.self_pairs, input * input}, term{c.self_cubes, input * input * input}});
 }
 
 std::int64_t up_to_bits(std::mt19937_64& random, int bits) {
@@ -106,9 +108,9 @@ TEST_CASE("fitted: a curve by hand") {
   const fitted_cost cost{with_curves(layer_kind::decoder, {{cost_amount::forward, curve}})};
   const auto forward = [&](const shape& s) { return cost.forward(layer_kind::decoder, s, none).value(); };
   CHECK(forward({1, 8, 0}) == 5'000);
-  // 100 + 3 * 2 * 100 + 2 * 100^2 / 4, and a little more: rounded up
-  CHECK(forward({2, 100, 0}) == 5'701);
-  CHECK(forward({2, 100, 77}) == 5'701);
+  // 100 + 2 rows of 3 * 100 + 100^2 / 4, and a little more: each rounded up
+  CHECK(forward({2, 100, 0}) == 5'702);
+  CHECK(forward({2, 100, 77}) == 5'702);
   // 100 + 3 * 4096 + 4096^2 / 4, and 2^36 / 2^32
   CHECK(forward({1, 4'096, 0}) == 4'206'708);
   CHECK(cost.source() == "fit of gpu");

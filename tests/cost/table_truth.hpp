@@ -51,7 +51,7 @@ inline cost_curve curve_of(cost_amount amount) {
   return {};
 }
 
-/// The curve in floating point.
+/// The curve in floating point, each row rounded up.
 inline double smooth(layer_kind kind, cost_amount amount, const shape& s) {
   const cost_curve c = curve_of(amount);
   const auto at = [](std::int64_t coefficient) { return static_cast<double>(coefficient) / 0x1p32; };
@@ -59,10 +59,10 @@ inline double smooth(layer_kind kind, cost_amount amount, const shape& s) {
   const auto rows = static_cast<double>(s.rows);
   const auto query = static_cast<double>(crosses || (kind == layer_kind::head && s.target > 0) ? s.target : s.input);
   const double key = crosses ? static_cast<double>(s.input) : 0;
-  return std::max(
-      static_cast<double>(c.floor),
-      static_cast<double>(c.constant) + rows * (at(c.queries) * query + at(c.keys) * key +
-                                                at(c.self_pairs) * query * query + at(c.cross_pairs) * query * key));
+  return std::max(static_cast<double>(c.floor),
+                  static_cast<double>(c.constant) +
+                      rows * std::ceil(at(c.queries) * query + at(c.keys) * key + at(c.self_pairs) * query * query +
+                                       at(c.cross_pairs) * query * key));
 }
 
 /// Up to 10 % off the curves, slowly.

@@ -5,14 +5,17 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include <dynapipe/batch/line_kernel.hpp>
 #include <dynapipe/batch/sample.hpp>
+#include <dynapipe/batch/suffix_sums.hpp>
+#include <dynapipe/batch/window_kernel.hpp>
 #include <dynapipe/core/arithmetic.hpp>
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/core/units.hpp>
 #include <dynapipe/cost/shape.hpp>
-#include <dynapipe/cost/shape_table.hpp>
 
 namespace dynapipe {
 
@@ -21,6 +24,9 @@ struct partition_options {
   std::int64_t devices = 1;  ///< pipeline devices of one replica
   std::int64_t replicas = 1;
   std::int64_t stages_per_device = 1;
+  /// The caller's word that times are convex in rows as far as they fit: for given lengths, one row more never adds
+  /// less than the row before. `pipeline_costs::convex_rows` says so of a cost model.
+  bool convex_rows = false;
 };
 
 /// A cut of ordered samples into micro-batches.
@@ -38,50 +44,150 @@ struct partition_result {
 
 namespace detail {
 
+/// Weights of t_max and sum in the scaled objective.
+struct objective_weights {
+  wide_int t_max;
+  wide_int sum;
+
+  explicit objective_weights(const partition_options& options)
+      : t_max{static_cast<wide_int>(options.devices - 1) * options.replicas}, sum{options.stages_per_device} {}
+  [[nodiscard]] wide_int of(std::int64_t t, std::int64_t all) const { return t_max * t + sum * all; }
+};
+
 /// No cut that is better than one sample in each micro-batch has a micro-batch that takes longer than this: its own
 /// time would count towards t_max and towards the sum. None where some sample alone does not fit. O(n).
 template <class ShapeTime>
-std::optional<nanoseconds> useful_time(std::span<const shape> alone, ShapeTime&& time,
-                                       const partition_options& options) {
-  partition_result single;
+std::optional<std::int64_t> useful_time(std::span<const sample_run> runs, ShapeTime& time,
+                                        const objective_weights& weights) {
+  std::int64_t t_max = 0;
   wide_int sum = 0;
-  for (const shape& s : alone) {
-    const std::optional<nanoseconds> t = time(s);
+  for (const sample_run& r : runs) {
+    const std::optional<nanoseconds> t = time(r.alone);
     if (!t) return std::nullopt;
-    single.t_max = std::max(single.t_max, *t);
-    sum += t->value();
+    t_max = std::max(t_max, t->value());
+    sum += static_cast<wide_int>(t->value()) * static_cast<wide_int>(r.end - r.begin);
   }
-  single.sum = nanoseconds{saturate(sum)};
-  const partition_result one{.cuts = {}, .t_max = nanoseconds{1}, .sum = nanoseconds{1}};
-  return nanoseconds{saturate(single.scaled_objective(options) / one.scaled_objective(options))};
+  return saturate(weights.of(t_max, saturate(sum)) / weights.of(1, 1));
 }
 
-/// The cut of least sum among those whose micro-batches all take at most `limit`; of equal sums, the one with the
-/// largest first micro-batches. None where some sample alone takes longer. O(samples x longest row).
-template <class Lazy = void>
-std::optional<partition_result> least_sum(const shape_table& times, std::int64_t limit) {
-  const std::size_t n = times.samples();
-  std::vector<std::int64_t> best(n + 1, 0);
-  std::vector<std::size_t> taken(n, 0);
-  for (std::size_t i = n; i-- > 0;) {
-    std::int64_t least = int64_limit;
-    const std::span<const std::int64_t> row = times.row(i);
-    for (std::size_t count = 1; count <= row.size() && row[count - 1] <= limit; ++count) {
-      const std::int64_t sum = saturating_add(row[count - 1], best[i + count]);
-      if (sum <= least) {
-        least = sum;
-        taken[i] = count;
+/// Searches all limits of t_max for the least objective, and notes every (t_max, sum) that it meets.
+///
+/// Let S(T) be the least sum of cuts whose micro-batches take T at most. S falls as T grows, so no objective in an
+/// interval [lo, hi] of limits is below that of (lo, S(hi)). Intervals that this rules out are dropped, the others cut
+/// where it begins to, and halved; the most promising first. A cut found for T whose slowest micro-batch takes a < T
+/// also answers [a, T].
+template <class Kernel>
+class limit_search {
+ public:
+  struct point {
+    cut_times times;
+    wide_int objective;
+  };
+
+  limit_search(Kernel& kernel, objective_weights weights)
+      : kernel_{kernel}, weights_{weights}, sums_{kernel.samples()} {
+    const std::int64_t least = kernel_.least_limit();
+    const cut_times loosest = solve(kernel_.most_limit());
+    if (loosest.t_max == least) return;
+    const cut_times tightest = solve(least);
+    push(least + 1, loosest.t_max - 1, loosest.sum);
+    (void)tightest;
+  }
+
+  /// Goes on until no limit can give less than the best, times 1 + slack / 2^10, or `most` limits have been tried.
+  void run(std::int64_t slack = 0, std::size_t most = static_cast<std::size_t>(-1)) {
+    while (!open_.empty() && tried_ < most) {
+      std::pop_heap(open_.begin(), open_.end(), later);
+      interval now = open_.back();
+      open_.pop_back();
+      const wide_int wanted = best_->objective + best_->objective * slack / 1024;
+      // Limits at which (limit, sum of the loosest) is no better than what is wanted.
+      const bool ties = slack == 0;
+      if (now.bound > wanted || (now.bound == wanted && ties && now.lo >= best_->times.t_max)) continue;
+      if (weights_.t_max > 0) {
+        const wide_int room = (wanted - weights_.sum * now.sum) / weights_.t_max;
+        now.hi = std::min(now.hi, saturate(room));
       }
+      const std::int64_t middle = now.lo + (now.hi - now.lo) / 2;
+      const cut_times found = solve(middle);
+      push(middle + 1, now.hi, now.sum);
+      push(now.lo, found.t_max - 1, found.sum);
     }
-    if (taken[i] == 0) return std::nullopt;
-    best[i] = least;
   }
-  partition_result result{.cuts = {}, .sum = nanoseconds{best[0]}};
-  for (std::size_t i = 0; i < n; i += taken[i]) {
-    result.cuts.push_back(i);
-    result.t_max = std::max(result.t_max, nanoseconds{times.row(i)[taken[i] - 1]});
+
+  [[nodiscard]] const point& best() const { return *best_; }
+  [[nodiscard]] const std::vector<std::size_t>& cuts() const { return cuts_; }
+  [[nodiscard]] std::size_t tried() const { return tried_; }
+  /// Everything found, in the order of the search.
+  [[nodiscard]] const std::vector<point>& points() const { return points_; }
+
+  /// The cut of least sum for a limit that some point has.
+  [[nodiscard]] std::vector<std::size_t> cuts_at(std::int64_t limit) {
+    kernel_.solve(limit, sums_);
+    return sums_.cuts();
   }
-  return result;
+
+ private:
+  struct interval {
+    std::int64_t lo;
+    std::int64_t hi;
+    std::int64_t sum;  ///< no limit of the interval allows less
+    wide_int bound;
+  };
+  static bool later(const interval& a, const interval& b) {
+    return a.bound != b.bound ? a.bound > b.bound : a.lo > b.lo;
+  }
+
+  void push(std::int64_t lo, std::int64_t hi, std::int64_t sum) {
+    if (lo > hi) return;
+    open_.push_back({lo, hi, sum, weights_.of(lo, sum)});
+    std::push_heap(open_.begin(), open_.end(), later);
+  }
+
+  cut_times solve(std::int64_t limit) {
+    ++tried_;
+    const cut_times found = *kernel_.solve(limit, sums_);
+    points_.push_back({found, weights_.of(found.t_max, found.sum)});
+    const point& now = points_.back();
+    if (!best_ || now.objective < best_->objective ||
+        (now.objective == best_->objective && found.t_max < best_->times.t_max)) {
+      best_ = now;
+      cuts_ = sums_.cuts();
+    }
+    return found;
+  }
+
+  Kernel& kernel_;
+  objective_weights weights_;
+  suffix_sums sums_;
+  std::vector<interval> open_;
+  std::vector<point> points_;
+  std::optional<point> best_;
+  std::vector<std::size_t> cuts_;
+  std::size_t tried_ = 0;
+};
+
+/// Calls `use(kernel)` with the kernel that suits the samples; false where some sample alone does not fit.
+template <class ShapeTime, class Use>
+bool with_kernel(std::span<const sample_lengths> ordered, const shape_options& shapes, ShapeTime& time,
+                 const partition_options& options, Use&& use) {
+  std::vector<shape> alone;
+  alone.reserve(ordered.size());
+  for (const sample_lengths& s : ordered)
+    alone.push_back({1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
+  const std::vector<sample_run> runs = runs_of(alone);
+  if (options.convex_rows && is_sorted_by_length(alone)) {
+    if (auto lines = line_kernel<>::make(runs, time)) {
+      use(*lines);
+      return true;
+    }
+  }
+  const std::optional<std::int64_t> useful = useful_time(runs, time, objective_weights{options});
+  if (!useful) return false;
+  auto table = window_kernel<>::make(alone, time, *useful, options.convex_rows);
+  if (!table) return false;
+  use(*table);
+  return true;
 }
 
 }  // namespace detail
@@ -93,71 +199,32 @@ std::optional<partition_result> least_sum(const shape_table& times, std::int64_t
 /// drains (DynaPipe, arXiv 2311.10418, section 4.2). Unlike the published method, which tries t_max on a grid, the
 /// optimum here is over every possible t_max.
 ///
-/// Method: let S(T) be the least sum with all times <= T, by a dynamic program over the position of the last cut. S
-/// falls as T grows, so over an interval [lo, hi] of T no objective is below that of (lo, S(hi)). Intervals that this
-/// rules out are dropped; others are halved. A solution at T whose slowest micro-batch takes a < T also answers [a, T].
+/// Method: `detail::limit_search` over t_max; for each limit a dynamic program over the position of the last cut. For
+/// samples of one length each, longest first, and times that are convex in rows, `detail::line_kernel` solves it with
+/// sliding-window minima in near-linear time; otherwise `detail::window_kernel` looks at every micro-batch that fits.
 ///
 /// `time(shape)` gives the time of one micro-batch on one device, none where it does not fit the memory; it must not
 /// fall, nor fit again, when rows or a length grow. Target lengths of 0 throughout mean a decoder-only model.
 ///
-/// Guarantee: optimal; of equal objectives the smallest t_max. None is returned exactly where some sample alone does
-/// not fit. Complexity: O(n w) time and memory for one dynamic program, n samples with ranges of at most w that fit,
-/// and one program for each interval that is not ruled out: in practice a few tens.
+/// Guarantee: optimal; of equal objectives the smallest t_max, of equal sums the larger first micro-batches. For one
+/// length, longest first, no cut of any kind is better, contiguous or not: dealing the samples anew, longest first, to
+/// the same numbers of rows makes no micro-batch longer. None is returned exactly where some sample alone does not fit.
+/// Complexity: a dozen dynamic programs in practice; O(n) each, and 28 bytes a sample, with lines, else O(n w), n
+/// samples with at most w in a micro-batch.
 template <class ShapeTime>
 [[nodiscard]] std::optional<partition_result> partition(std::span<const sample_lengths> ordered,
                                                         const shape_options& shapes, ShapeTime&& time,
                                                         const partition_options& options) {
   DYNAPIPE_ASSERT(options.devices > 0 && options.replicas > 0 && options.stages_per_device > 0);
   if (ordered.empty()) return partition_result{};
-  std::vector<shape> alone;
-  alone.reserve(ordered.size());
-  for (const sample_lengths& s : ordered)
-    alone.push_back({1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
-  const std::optional<nanoseconds> useful = detail::useful_time(alone, time, options);
-  if (!useful) return std::nullopt;
-  const shape_table times{alone, time, *useful};
-
-  std::int64_t least = 0;
-  std::int64_t most = 0;
-  for (std::size_t i = 0; i < times.samples(); ++i) {
-    const auto row = times.row(i);
-    least = std::max(least, row.front());
-    most = std::max(most, row.back());
-  }
-
-  std::optional<partition_result> best;
-  const auto key = [&](const partition_result& r) { return r.scaled_objective(options); };
-  const auto solve = [&](std::int64_t limit) {
-    std::optional<partition_result> found = detail::least_sum(times, limit);
-    if (found && (!best || key(*found) < key(*best) || (key(*found) == key(*best) && found->t_max < best->t_max)))
-      best = found;
-    return found;
-  };
-
-  /// Limits still to try, with the least sum that any of them allows.
-  struct interval {
-    std::int64_t lo = 0;
-    std::int64_t hi = 0;
-    nanoseconds sum{0};
-  };
-  std::vector<interval> open;
-  const auto push = [&](std::int64_t lo, std::int64_t hi, nanoseconds sum) {
-    if (lo <= hi) open.push_back({lo, hi, sum});
-  };
-  const std::optional<partition_result> loosest = solve(most);
-  if (!loosest) return std::nullopt;
-  push(least, loosest->t_max.value() - 1, loosest->sum);
-  while (!open.empty()) {
-    const interval now = open.back();
-    open.pop_back();
-    const wide_int bound = key({.cuts = {}, .t_max = nanoseconds{now.lo}, .sum = now.sum});
-    if (bound > key(*best) || (bound == key(*best) && now.lo >= best->t_max.value())) continue;
-    const std::int64_t middle = now.lo + (now.hi - now.lo) / 2;
-    const std::optional<partition_result> found = solve(middle);
-    push(middle + 1, now.hi, now.sum);
-    if (found) push(now.lo, found->t_max.value() - 1, found->sum);
-  }
-  return best;
+  std::optional<partition_result> result;
+  detail::with_kernel(ordered, shapes, time, options, [&](auto& kernel) {
+    detail::limit_search search{kernel, detail::objective_weights{options}};
+    search.run();
+    result =
+        partition_result{search.cuts(), nanoseconds{search.best().times.t_max}, nanoseconds{search.best().times.sum}};
+  });
+  return result;
 }
 
 }  // namespace dynapipe

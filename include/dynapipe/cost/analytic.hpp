@@ -63,7 +63,8 @@ struct analytic_options {
 /// One rank holds all experts of its layers (no expert parallelism), each divided by `tensor_parallel`. Weights that
 /// ZeRO's stage 3 gathers for a layer count no time and no memory.
 ///
-/// Coefficients are quantised to 2^-40 ns when the model is built, and shapes are evaluated in integers: results are
+/// Coefficients are quantised to 2^-40 ns when the model is built, and shapes are evaluated in integers, each of a
+/// shape's equal rows rounded up by itself: results are exactly linear in rows but for the floors, and
 /// equal on every machine and under any compiler flag. They are held at the largest int64 for all rows and lengths.
 /// O(1) for each call, never throws after construction.
 class analytic_cost {
@@ -77,6 +78,9 @@ class analytic_cost {
 
   /// What plans name as the source of their costs.
   [[nodiscard]] static constexpr const char* source() { return "roofline"; }
+
+  /// Of one length, every time is the largest of a few lines in rows.
+  [[nodiscard]] static constexpr bool convex_rows() { return true; }
 
   template <micro_batch_shape Shape = shape>
   [[nodiscard]] nanoseconds forward(layer_kind kind, const Shape& s, recompute_mode) const {
@@ -131,7 +135,7 @@ class analytic_cost {
     peak_memory() = default;
     explicit peak_memory(const detail::layer_sizes::moments& most)
         : feed_forward{most.feed_forward}, attention{most.attention} {}
-    [[nodiscard]] bytes at(const token_counts& n) const { return bytes{larger_at(feed_forward, attention, n)}; }
+    [[nodiscard]] bytes at(const row_counts& n) const { return bytes{larger_at(feed_forward, attention, n)}; }
   };
   struct layer_cost {
     pass_time forward;
@@ -149,12 +153,12 @@ class analytic_cost {
   [[nodiscard]] const layer_cost& layer(layer_kind kind) const { return layers_[static_cast<std::size_t>(kind)]; }
 
   template <class Shape>
-  [[nodiscard]] token_counts counts(layer_kind kind, const Shape& s) const {
-    return counts_of(kind, s, window_);
+  [[nodiscard]] row_counts counts(layer_kind kind, const Shape& s) const {
+    return row_counts_of(kind, s, window_);
   }
   template <class Shape>
   [[nodiscard]] nanoseconds time(const pass_time& pass, layer_kind kind, const Shape& s) const {
-    const token_counts n = counts(kind, s);
+    const row_counts n = counts(kind, s);
     return nanoseconds{std::max(floor_, larger_at(pass.arithmetic, pass.traffic, n))};
   }
 

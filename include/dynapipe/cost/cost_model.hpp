@@ -26,7 +26,10 @@ namespace dynapipe {
 /// - `source()`: a text that plans name as the source of their costs ("custom" where it is missing);
 /// - `extrapolates(kind, shape, recompute)`: whether an answer lies outside of what the model has seen; plans count it;
 /// - `refusal(kind, shape, recompute)`: why a shape whose costs are the largest value is refused, with the knob that
-///   would help; an empty text where it is not.
+///   would help; an empty text where it is not;
+/// - `convex_rows()`: true where `forward` and `backward` are exactly convex in the rows of a padded shape: one row
+/// more
+///   never adds less than the row before did. Partitions are near-linear then.
 ///
 /// Required of every model: results are at least 0, do not fall when rows or a length grow, and are held at the largest
 /// value instead of overflowing; the largest value says that the shape cannot be run. Where ranks plan for themselves,
@@ -57,6 +60,16 @@ template <class Model, class Shape>
 [[nodiscard]] bool extrapolates(const Model& model, layer_kind kind, const Shape& s, recompute_mode recompute) {
   if constexpr (requires { bool{model.extrapolates(kind, s, recompute)}; }) {
     return model.extrapolates(kind, s, recompute);
+  } else {
+    return false;
+  }
+}
+
+/// Whether `model` says that its times are convex in rows; false where it does not say. Never throws.
+template <class Model>
+[[nodiscard]] constexpr bool has_convex_rows(const Model& model) {
+  if constexpr (requires { bool{model.convex_rows()}; }) {
+    return model.convex_rows();
   } else {
     return false;
   }

@@ -91,6 +91,21 @@ template <bool Small>
   return {.queries = s.tokens, .self_pairs = s.squares};
 }
 
+/// Rows that are alike, and the counts of one: what costs of padded shapes are computed from, so that they are exactly
+/// linear in rows (a rounding of all rows together would not be). A varlen shape counts as one row.
+struct row_counts {
+  token_counts one;
+  std::int64_t rows = 0;
+};
+
+/// Counts of a layer of `kind` by row. O(1), never throws.
+[[nodiscard]] constexpr row_counts row_counts_of(layer_kind kind, const shape& s, std::int64_t window = 0) {
+  return {counts_of(kind, shape{1, s.input, s.target}, window), s.rows};
+}
+[[nodiscard]] constexpr row_counts row_counts_of(layer_kind kind, const varlen_shape& s, std::int64_t = 0) {
+  return {counts_of(kind, s), 1};
+}
+
 namespace detail {
 
 /// constant + queries * q + keys * k + self_pairs * s + cross_pairs * x, with coefficients >= 0. Adds, scales and is
@@ -119,13 +134,12 @@ struct polynomial {
     const auto scale = [&](wide_int c) { return (c * n + d - 1) / d; };
     return {scale(constant), scale(queries), scale(keys), scale(self_pairs), scale(cross_pairs)};
   }
-  [[nodiscard]] wide_int all_bits() const { return constant | queries | keys | self_pairs | cross_pairs; }
 };
 
 __extension__ typedef unsigned __int128 unsigned_wide_int;
 
-/// A polynomial in fixed point, ready to be evaluated: its values divided by 2^Shift and rounded up, exact in integers,
-/// held at the largest int64.
+/// A polynomial in fixed point, ready to be evaluated: its constant, and for each row its other terms, divided by
+/// 2^Shift and rounded up. Exact in integers, held at the largest int64.
 template <int Shift = 0>
 class quantised {
  public:
@@ -135,37 +149,35 @@ class quantised {
         keys_{static_cast<std::uint64_t>(exact.keys)},
         self_pairs_{static_cast<std::uint64_t>(exact.self_pairs)},
         cross_pairs_{static_cast<std::uint64_t>(exact.cross_pairs)},
-        narrow_{(exact.all_bits() >> 62) == 0},
-        rounded_constant_{exact.constant + (wide_int{1} << Shift) - 1},
+        narrow_{((exact.queries | exact.keys | exact.self_pairs | exact.cross_pairs) >> 62) == 0},
+        constant_{saturate((exact.constant + rounding) >> Shift)},
         exact_{exact} {}
 
-  [[nodiscard]] std::int64_t at(const token_counts& n) const {
-    if (narrow_ && is_narrow(n)) [[likely]]
-      return saturate(narrow_sum(n) >> Shift);
-    return beyond(n);
+  [[nodiscard]] std::int64_t at(const row_counts& n) const {
+    return saturating_add(constant_, saturating_mul(n.rows, row(n.one)));
   }
 
   /// The larger of two polynomials' values.
-  [[nodiscard]] friend std::int64_t larger_at(const quantised& a, const quantised& b, const token_counts& n) {
-    if (a.narrow_ && b.narrow_ && is_narrow(n)) [[likely]]
-      return saturate(std::max(a.narrow_sum(n), b.narrow_sum(n)) >> Shift);
+  [[nodiscard]] friend std::int64_t larger_at(const quantised& a, const quantised& b, const row_counts& n) {
     return std::max(a.at(n), b.at(n));
   }
 
  private:
-  /// Below 2^62, products are single multiplications and their sum cannot overflow.
-  [[nodiscard]] static bool is_narrow(const token_counts& n) {
-    return ((n.queries | n.keys | n.self_pairs | n.cross_pairs) >> 62) == 0;
-  }
-  [[nodiscard]] wide_int narrow_sum(const token_counts& n) const {
+  static constexpr wide_int rounding = (wide_int{1} << Shift) - 1;
+
+  /// What one row adds. Below 2^62, products are single multiplications and their sum cannot overflow.
+  [[nodiscard]] std::int64_t row(const token_counts& n) const {
+    if (!narrow_ || ((n.queries | n.keys | n.self_pairs | n.cross_pairs) >> 62) != 0) [[unlikely]]
+      return row_beyond(n);
     const auto product = [](std::uint64_t coefficient, std::int64_t count) {
       return static_cast<wide_int>(static_cast<unsigned_wide_int>(coefficient) * static_cast<std::uint64_t>(count));
     };
-    return rounded_constant_ + product(queries_, n.queries) + product(keys_, n.keys) +
-           product(self_pairs_, n.self_pairs) + product(cross_pairs_, n.cross_pairs);
+    return saturate((rounding + product(queries_, n.queries) + product(keys_, n.keys) +
+                     product(self_pairs_, n.self_pairs) + product(cross_pairs_, n.cross_pairs)) >>
+                    Shift);
   }
-  [[nodiscard]] std::int64_t beyond(const token_counts& n) const {
-    wide_int sum = rounded_constant_;
+  [[nodiscard]] std::int64_t row_beyond(const token_counts& n) const {
+    wide_int sum = rounding;
     // A count at the largest int64 stands for any above it.
     const auto add = [&sum](wide_int coefficient, std::int64_t count) {
       wide_int product = 0;
@@ -183,7 +195,7 @@ class quantised {
   std::uint64_t self_pairs_ = 0;
   std::uint64_t cross_pairs_ = 0;
   bool narrow_ = true;
-  wide_int rounded_constant_ = 0;
+  std::int64_t constant_ = 0;
   polynomial exact_;
 };
 

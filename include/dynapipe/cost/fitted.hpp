@@ -126,49 +126,56 @@ struct fitted_costs {
 
 namespace detail {
 
-/// Counts of a shape with those of third order; held at the largest int64.
+/// Counts of one of `rows` rows that are alike, with those of third order; held at the largest int64.
 struct curve_counts {
-  token_counts n;
+  token_counts one;
   std::int64_t self_cubes = 0;
   std::int64_t cross_cubes = 0;
+  std::int64_t rows = 1;
 };
 
 [[nodiscard]] constexpr curve_counts curve_counts_of(layer_kind kind, const shape& s) {
-  curve_counts c{.n = counts_of(kind, s)};
+  const auto [one, rows] = row_counts_of(kind, s);
+  curve_counts c{.one = one, .rows = rows};
   const std::int64_t length = kind == layer_kind::cross_decoder ? s.target : s.input;
-  c.self_cubes = saturating_mul(c.n.self_pairs, length);
-  c.cross_cubes = c.n.cross_pairs == 0 ? 0 : saturating_mul(c.n.cross_pairs, saturating_add(s.input, s.target));
+  c.self_cubes = saturating_mul(one.self_pairs, length);
+  c.cross_cubes = one.cross_pairs == 0 ? 0 : saturating_mul(one.cross_pairs, saturating_add(s.input, s.target));
   return c;
 }
 
 [[nodiscard]] constexpr curve_counts curve_counts_of(layer_kind kind, const varlen_shape& s) {
-  return {.n = counts_of(kind, s)};
+  return {.one = counts_of(kind, s)};
 }
 
-/// The curve's value, rounded up and held at the largest int64. Exact in integers.
-[[nodiscard]] inline std::int64_t value_at(const cost_curve& curve, const curve_counts& c) {
+/// What one row adds to the curve's constant, rounded up and held at the largest int64. Exact in integers.
+[[nodiscard]] inline std::int64_t row_at(const cost_curve& curve, const curve_counts& c) {
   constexpr wide_int rounding = (wide_int{1} << curve_shift) - 1;
+  const token_counts& n = c.one;
   const std::int64_t coefficients =
       curve.queries | curve.keys | curve.self_pairs | curve.cross_pairs | curve.self_cubes | curve.cross_cubes;
-  const std::int64_t counts = c.n.queries | c.n.keys | c.n.self_pairs | c.n.cross_pairs | c.self_cubes | c.cross_cubes;
+  const std::int64_t counts = n.queries | n.keys | n.self_pairs | n.cross_pairs | c.self_cubes | c.cross_cubes;
   const auto product = [](std::int64_t a, std::int64_t b) { return static_cast<wide_int>(a) * b; };
   // Six products below 2^122 cannot overflow.
-  if (((coefficients | counts) >> 61) == 0) [[likely]] {
-    const wide_int sum = product(curve.queries, c.n.queries) + product(curve.keys, c.n.keys) +
-                         product(curve.self_pairs, c.n.self_pairs) + product(curve.cross_pairs, c.n.cross_pairs) +
-                         product(curve.self_cubes, c.self_cubes) + product(curve.cross_cubes, c.cross_cubes);
-    return std::max(curve.floor, saturate(curve.constant + ((sum + rounding) >> curve_shift)));
-  }
+  if (((coefficients | counts) >> 61) == 0) [[likely]]
+    return saturate((rounding + product(curve.queries, n.queries) + product(curve.keys, n.keys) +
+                     product(curve.self_pairs, n.self_pairs) + product(curve.cross_pairs, n.cross_pairs) +
+                     product(curve.self_cubes, c.self_cubes) + product(curve.cross_cubes, c.cross_cubes)) >>
+                    curve_shift);
   wide_int sum = rounding;
   const auto add = [&](std::int64_t coefficient, std::int64_t count) {
     // A count at the largest int64 stands for any above it.
     return coefficient == 0 || (count < int64_limit && !__builtin_add_overflow(sum, product(coefficient, count), &sum));
   };
-  if (!add(curve.queries, c.n.queries) || !add(curve.keys, c.n.keys) || !add(curve.self_pairs, c.n.self_pairs) ||
-      !add(curve.cross_pairs, c.n.cross_pairs) || !add(curve.self_cubes, c.self_cubes) ||
+  if (!add(curve.queries, n.queries) || !add(curve.keys, n.keys) || !add(curve.self_pairs, n.self_pairs) ||
+      !add(curve.cross_pairs, n.cross_pairs) || !add(curve.self_cubes, c.self_cubes) ||
       !add(curve.cross_cubes, c.cross_cubes))
     return int64_limit;
-  return std::max(curve.floor, saturate(curve.constant + (sum >> curve_shift)));
+  return saturate(sum >> curve_shift);
+}
+
+/// The curve's value, held at the largest int64: exactly convex in rows.
+[[nodiscard]] inline std::int64_t value_at(const cost_curve& curve, const curve_counts& c) {
+  return std::max(curve.floor, saturating_add(curve.constant, saturating_mul(c.rows, row_at(curve, c))));
 }
 
 /// What `whole` has that `part` has not, so that it rises too and the two sum to `whole` at least.
@@ -213,6 +220,8 @@ class fitted_cost {
   [[nodiscard]] const std::optional<analytic_cost>& rest() const { return rest_; }
   /// What plans name as the source of their costs.
   [[nodiscard]] const std::string& source() const { return source_; }
+  /// Of one length, every curve is the larger of its floor and a line in rows.
+  [[nodiscard]] static constexpr bool convex_rows() { return true; }
 
   template <micro_batch_shape Shape>
   [[nodiscard]] nanoseconds forward(layer_kind kind, const Shape& s, recompute_mode recompute) const {

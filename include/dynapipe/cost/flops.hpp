@@ -57,7 +57,7 @@ template <micro_batch_shape Shape = shape>
 [[nodiscard]] std::int64_t forward_flops(const model_spec& model, layer_kind kind, const Shape& s) {
   const detail::polynomial flops =
       detail::matrix_flops(model, kind) + detail::attention_flops(model, kind, detail::is_causal(model, kind));
-  return detail::quantised<>{flops}.at(counts_of(kind, s, model.window));
+  return detail::quantised<>{flops}.at(row_counts_of(kind, s, model.window));
 }
 
 /// FLOPs of one training step of the whole model, for its FLOPs utilisation (MFU): of all layers and the head, forward
@@ -82,7 +82,7 @@ template <micro_batch_shape Shape = shape>
   detail::polynomial all = forward * 3;
   if (recompute == recompute_mode::selective) all = all + attention;
   if (recompute == recompute_mode::full && detail::is_block(kind)) all = all + forward;
-  return detail::quantised<>{all}.at(counts_of(kind, s, skipped_window(model)));
+  return detail::quantised<>{all}.at(row_counts_of(kind, s, skipped_window(model)));
 }
 
 }  // namespace dynapipe

@@ -247,12 +247,15 @@ inline std::vector<std::int64_t cost_curve::*> basis_of(layer_kind kind, int deg
 }
 
 inline double count_of(std::int64_t cost_curve::* term, const detail::curve_counts& counts) {
-  if (term == &cost_curve::queries) return static_cast<double>(counts.n.queries);
-  if (term == &cost_curve::keys) return static_cast<double>(counts.n.keys);
-  if (term == &cost_curve::self_pairs) return static_cast<double>(counts.n.self_pairs);
-  if (term == &cost_curve::cross_pairs) return static_cast<double>(counts.n.cross_pairs);
-  if (term == &cost_curve::self_cubes) return static_cast<double>(counts.self_cubes);
-  if (term == &cost_curve::cross_cubes) return static_cast<double>(counts.cross_cubes);
+  const auto all_rows = [&](std::int64_t of_one) {
+    return static_cast<double>(counts.rows) * static_cast<double>(of_one);
+  };
+  if (term == &cost_curve::queries) return all_rows(counts.one.queries);
+  if (term == &cost_curve::keys) return all_rows(counts.one.keys);
+  if (term == &cost_curve::self_pairs) return all_rows(counts.one.self_pairs);
+  if (term == &cost_curve::cross_pairs) return all_rows(counts.one.cross_pairs);
+  if (term == &cost_curve::self_cubes) return all_rows(counts.self_cubes);
+  if (term == &cost_curve::cross_cubes) return all_rows(counts.cross_cubes);
   return 1;
 }
 

@@ -74,6 +74,7 @@ class pipeline_costs {
     for (std::size_t s = 0; s < stages_.size(); ++s)
       ahead_[index(stage_device_[s])] =
           std::max(ahead_[index(stage_device_[s])], static_cast<std::int64_t>(stages_.size() - s));
+    choose_priced();
   }
 
   [[nodiscard]] const model_spec& model() const { return model_; }
@@ -87,6 +88,8 @@ class pipeline_costs {
     }
   }
   [[nodiscard]] const planner_options& options() const { return options_; }
+  /// Whether times by shape are convex in rows, as `partition_options` asks. A calibration's factors round.
+  [[nodiscard]] bool convex_rows() const { return has_convex_rows(cost_) && !options_.calibrated; }
   [[nodiscard]] const std::vector<stage_spec>& stages() const { return stages_; }
   [[nodiscard]] const std::vector<device_id>& stage_device() const { return stage_device_; }
   [[nodiscard]] std::size_t devices() const { return static_cast<std::size_t>(options_.pipeline); }
@@ -119,7 +122,7 @@ class pipeline_costs {
     for (std::size_t s = 0; s + 1 < stages_.size(); ++s)
       links.push_back(link_between(s, replica));
     for (const shape& s : shapes)
-      append(result, s, links);
+      append(result, stages_, s, links);
     return result;
   }
 
@@ -133,30 +136,33 @@ class pipeline_costs {
   };
 
   [[nodiscard]] workspace make_workspace() const {
-    return {.alone = {.devices = devices(),
+    std::vector<bytes> capacity;
+    for (const priced_device& d : priced_)
+      capacity.push_back(d.room);
+    return {.alone = {.devices = priced_.size(),
                       .micro_batches = 1,
-                      .stage_device = stage_device_,
+                      .stage_device = priced_stage_device_,
                       .cost = {},
                       .hops = {},
                       .loads = {},
-                      .capacity = room_,
+                      .capacity = std::move(capacity),
                       .queues = {}},
             .memory = {},
             .time = {},
             .held = {},
-            .links = std::vector<const link_spec*>(stages_.size() - 1, nullptr)};
+            .links = std::vector<const link_spec*>(priced_stages_.size() - 1, nullptr)};
   }
 
-  /// Time and memory of one shape. O(stages).
+  /// Time and memory of one shape. O(stages that differ).
   [[nodiscard]] shape_price price(const shape& s, workspace& room) const {
     auto& [alone, memory, time, held, links] = room;
     alone.cost.clear();
     alone.hops.clear();
     alone.loads.clear();
-    append(alone, s, links);
-    time.assign(devices(), 0);
-    held.assign(devices(), 0);
-    for (std::size_t i = 0; i < stages_.size(); ++i) {
+    append(alone, priced_stages_, s, links);
+    time.assign(priced_.size(), 0);
+    held.assign(priced_.size(), 0);
+    for (std::size_t i = 0; i < priced_stages_.size(); ++i) {
       const std::size_t d = alone.device_of(i);
       const stage_cost& cost = alone.cost[i];
       time[d] = saturating_add(time[d], saturating_add(cost.forward.value(), cost.backward.value()));
@@ -166,11 +172,11 @@ class pipeline_costs {
     shape_price result{nanoseconds{*std::max_element(time.begin(), time.end())}, int64_limit};
     if (result.time == nanoseconds::max()) return {result.time, 0};
     const std::span<const wide_int> peak = memory_alone(alone, 0, memory);
-    for (std::size_t d = 0; d < devices(); ++d) {
-      if (peak[d] > room_[d].value()) return {result.time, 0};
-      const std::int64_t spare = room_[d].value() - saturate(peak[d]);
+    for (std::size_t d = 0; d < priced_.size(); ++d) {
+      if (peak[d] > priced_[d].room.value()) return {result.time, 0};
+      const std::int64_t spare = priced_[d].room.value() - saturate(peak[d]);
       // A device needs no more in flight than there are stages from it to the end.
-      if (spare / std::max<std::int64_t>(1, held[d]) + 1 < ahead_[d])
+      if (spare / std::max<std::int64_t>(1, held[d]) + 1 < priced_[d].ahead)
         result.in_flight = std::min(result.in_flight, spare / std::max<std::int64_t>(1, held[d]) + 1);
     }
     return result;
@@ -227,17 +233,47 @@ class pipeline_costs {
     return grid.crosses_nodes(cluster_, replica, from, to) ? &cluster_.inter_node : &cluster_.intra_node;
   }
 
-  void append(pipeline_problem& problem, const shape& s, const std::vector<const link_spec*>& links) const {
+  /// Chooses the stages that a price is computed from: of neighbours that are alike, each alone on its device, the
+  /// first, which has the most micro-batches in flight.
+  void choose_priced() {
+    const bool alone = stages_.size() == devices() && !options_.calibrated;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      const std::size_t d = index(stage_device_[s]);
+      if (alone && s > 1 && alike(s - 1, s)) continue;
+      priced_stages_.push_back(stages_[s]);
+      if (alone) {
+        priced_stage_device_.push_back(to_id<device_id>(priced_.size()));
+        priced_.push_back({room_[d], ahead_[d]});
+      }
+    }
+    if (alone) return;
+    priced_stage_device_ = stage_device_;
+    for (std::size_t d = 0; d < devices(); ++d)
+      priced_.push_back({room_[d], ahead_[d]});
+  }
+
+  /// Whether stages `a` > 0 and `b`, the one after it, cost the same and receive and send the same.
+  [[nodiscard]] bool alike(std::size_t a, std::size_t b) const {
+    const stage_spec& x = stages_[a];
+    const stage_spec& y = stages_[b];
+    return !x.embedding && !y.embedding && !x.head && !y.head && x.encoder.count() == y.encoder.count() &&
+           x.decoder.count() == y.decoder.count() && (x.encoder.from > 0) == (y.encoder.from > 0) &&
+           (x.decoder.from > 0) == (y.decoder.from > 0) &&
+           (stages_[a - 1].decoder.count() > 0) == (x.decoder.count() > 0);
+  }
+
+  void append(pipeline_problem& problem, const std::vector<stage_spec>& stages, const shape& s,
+              const std::vector<const link_spec*>& links) const {
     const tensor_group group = options_.group();
     const std::size_t first = problem.cost.size();
-    costs_of_stages(model_, stages_, cost_, s, options_.recompute, problem.cost, group);
+    costs_of_stages(model_, stages, cost_, s, options_.recompute, problem.cost, group);
     if (options_.calibrated)
-      for (std::size_t i = 0; i < stages_.size(); ++i)
+      for (std::size_t i = 0; i < stages.size(); ++i)
         scale_times(*options_.calibrated, i, problem.cost[first + i]);
-    for (std::size_t i = 0; i < stages_.size(); ++i) {
-      problem.loads.push_back(load_bytes(model_, stages_[i], s));
-      if (i + 1 == stages_.size()) break;
-      const bytes size = boundary_bytes(model_, stages_[i], s, group);
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      problem.loads.push_back(load_bytes(model_, stages[i], s));
+      if (i + 1 == stages.size()) break;
+      const bytes size = boundary_bytes(model_, stages[i], s, group);
       const nanoseconds time = links[i] == nullptr ? nanoseconds{0} : boundary_time(*links[i], size, group);
       problem.hops.push_back({size, time, size, time});
     }
@@ -251,6 +287,14 @@ class pipeline_costs {
   std::vector<stage_spec> stages_;
   std::vector<bytes> fixed_;
   std::vector<bytes> room_;
+  /// A device as prices see it.
+  struct priced_device {
+    bytes room;
+    std::int64_t ahead;
+  };
+  std::vector<stage_spec> priced_stages_;
+  std::vector<device_id> priced_stage_device_;
+  std::vector<priced_device> priced_;
   std::vector<std::int64_t> ahead_;  ///< stages from a device's first to the end: what 1F1B holds in flight
 };
 

@@ -13,6 +13,7 @@
 #include <dynapipe/batch/order.hpp>
 #include <dynapipe/batch/partition.hpp>
 #include <dynapipe/batch/sample.hpp>
+#include <dynapipe/batch/shape_map.hpp>
 #include <dynapipe/comm/order.hpp>
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/core/ids.hpp>
@@ -36,48 +37,19 @@ namespace dynapipe {
 
 namespace detail {
 
-/// Prices by shape, asked for many times while samples are cut: open addressing over powers of two.
+/// Prices by shape, asked for many times while samples are cut.
 template <class Price>
 class price_cache {
  public:
-  explicit price_cache(Price price) : price_{std::move(price)}, slots_(1024) {}
+  explicit price_cache(Price price) : price_{std::move(price)} {}
 
   const shape_price& operator()(const shape& s) {
-    if (2 * (filled_ + 1) > slots_.size()) grow();
-    slot& place = find(s);
-    if (place.key.rows == 0) {
-      place = {s, price_(s)};
-      ++filled_;
-    }
-    return place.value;
+    return known_.find_or(s, [&] { return price_(s); });
   }
 
  private:
-  struct slot {
-    shape key;
-    shape_price value;
-  };
-
-  slot& find(const shape& s) {
-    const auto mix = [](std::uint64_t h, std::int64_t x) {
-      h = (h ^ static_cast<std::uint64_t>(x)) * 0x9E3779B97F4A7C15U;
-      return h ^ (h >> 32U);
-    };
-    std::size_t at = mix(mix(mix(0, s.rows), s.input), s.target) & (slots_.size() - 1);
-    while (slots_[at].key.rows != 0 && slots_[at].key != s)
-      at = (at + 1) & (slots_.size() - 1);
-    return slots_[at];
-  }
-  void grow() {
-    std::vector<slot> old(slots_.size() * 2);
-    std::swap(old, slots_);
-    for (const slot& entry : old)
-      if (entry.key.rows != 0) find(entry.key) = entry;
-  }
-
   Price price_;
-  std::vector<slot> slots_;
-  std::size_t filled_ = 0;
+  shape_map<shape_price> known_;
 };
 
 /// One replica's pipeline as scheduled.
@@ -190,7 +162,8 @@ class planner {
       const std::optional<partition_result> cut = partition(ordered, options().shapes, time,
                                                             {.devices = options().pipeline,
                                                              .replicas = options().data,
-                                                             .stages_per_device = options().stages_per_device});
+                                                             .stages_per_device = options().stages_per_device,
+                                                             .convex_rows = costs_.convex_rows()});
       if (!cut || cut->cuts == tried) continue;
       tried = cut->cuts;
       try {
