@@ -122,9 +122,10 @@ pipeline_problem problem_of(std::int64_t stages, std::int64_t micro_batches) {
   const pipeline_costs costs{model, cluster, analytic_cost{model, cluster}, {.pipeline = stages}};
   std::mt19937_64 random{7};
   std::lognormal_distribution<double> length{6, 1};
-  std::vector<shape> shapes;
+  std::vector<work_shape> shapes;
   for (std::int64_t m = 0; m < micro_batches; ++m)
-    shapes.push_back({1 + static_cast<std::int64_t>(random() % 8), 8 * (1 + std::llround(length(random)) / 8), 0});
+    shapes.emplace_back(
+        shape{1 + static_cast<std::int64_t>(random() % 8), 8 * (1 + std::llround(length(random)) / 8), 0});
   return costs.problem(shapes, 0);
 }
 
@@ -172,7 +173,7 @@ void price_of_a_shape(benchmark::State& state) {
   std::int64_t turn = 0;
   for (auto _ : state) {
     turn = (turn * 5 + 1) % 4096;
-    benchmark::DoNotOptimize(s.plan_batch.costs().price({1 + turn % 32, 8 + 8 * (turn / 32), 0}, room));
+    benchmark::DoNotOptimize(s.plan_batch.costs().price(shape{1 + turn % 32, 8 + 8 * (turn / 32), 0}, room));
   }
 }
 BENCHMARK(price_of_a_shape);

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <dynapipe/cost/analytic.hpp>
 #include <dynapipe/cost/cluster.hpp>
 #include <dynapipe/cost/cost_model.hpp>
+#include <dynapipe/cost/counts.hpp>
 #include <dynapipe/cost/fitted.hpp>
 #include <dynapipe/cost/model.hpp>
 #include <dynapipe/cost/table.hpp>
@@ -33,44 +35,64 @@ class any_cost {
   [[nodiscard]] bool convex_rows() const {
     return std::visit([](const auto& m) { return dynapipe::has_convex_rows(m); }, *model_);
   }
-  [[nodiscard]] dynapipe::nanoseconds forward(dynapipe::layer_kind kind, const dynapipe::shape& s,
+  template <dynapipe::micro_batch_shape Shape>
+  [[nodiscard]] dynapipe::nanoseconds forward(dynapipe::layer_kind kind, const Shape& s,
                                               dynapipe::recompute_mode r) const {
-    return std::visit([&](const auto& m) { return m.forward(kind, s, r); }, *model_);
+    return ask<Shape>([&](const auto& m) { return m.forward(kind, s, r); }, dynapipe::nanoseconds::max());
   }
-  [[nodiscard]] dynapipe::nanoseconds backward(dynapipe::layer_kind kind, const dynapipe::shape& s,
+  template <dynapipe::micro_batch_shape Shape>
+  [[nodiscard]] dynapipe::nanoseconds backward(dynapipe::layer_kind kind, const Shape& s,
                                                dynapipe::recompute_mode r) const {
-    return std::visit([&](const auto& m) { return m.backward(kind, s, r); }, *model_);
+    return ask<Shape>([&](const auto& m) { return m.backward(kind, s, r); }, dynapipe::nanoseconds::max());
   }
-  [[nodiscard]] dynapipe::bytes stored(dynapipe::layer_kind kind, const dynapipe::shape& s,
-                                       dynapipe::recompute_mode r) const {
-    return std::visit([&](const auto& m) { return m.stored(kind, s, r); }, *model_);
+  template <dynapipe::micro_batch_shape Shape>
+  [[nodiscard]] dynapipe::bytes stored(dynapipe::layer_kind kind, const Shape& s, dynapipe::recompute_mode r) const {
+    return ask<Shape>([&](const auto& m) { return m.stored(kind, s, r); }, dynapipe::bytes::max());
   }
-  [[nodiscard]] dynapipe::bytes forward_peak(dynapipe::layer_kind kind, const dynapipe::shape& s,
+  template <dynapipe::micro_batch_shape Shape>
+  [[nodiscard]] dynapipe::bytes forward_peak(dynapipe::layer_kind kind, const Shape& s,
                                              dynapipe::recompute_mode r) const {
-    return std::visit([&](const auto& m) { return m.forward_peak(kind, s, r); }, *model_);
+    return ask<Shape>([&](const auto& m) { return m.forward_peak(kind, s, r); }, dynapipe::bytes::max());
   }
-  [[nodiscard]] dynapipe::bytes backward_peak(dynapipe::layer_kind kind, const dynapipe::shape& s,
+  template <dynapipe::micro_batch_shape Shape>
+  [[nodiscard]] dynapipe::bytes backward_peak(dynapipe::layer_kind kind, const Shape& s,
                                               dynapipe::recompute_mode r) const {
-    return std::visit([&](const auto& m) { return m.backward_peak(kind, s, r); }, *model_);
+    return ask<Shape>([&](const auto& m) { return m.backward_peak(kind, s, r); }, dynapipe::bytes::max());
   }
   [[nodiscard]] dynapipe::bytes state(dynapipe::layer_kind kind) const {
     return std::visit([&](const auto& m) { return m.state(kind); }, *model_);
   }
-  [[nodiscard]] bool extrapolates(dynapipe::layer_kind kind, const dynapipe::shape& s,
-                                  dynapipe::recompute_mode r) const {
-    return std::visit([&](const auto& m) { return dynapipe::extrapolates(m, kind, s, r); }, *model_);
+  template <dynapipe::micro_batch_shape Shape>
+  [[nodiscard]] bool extrapolates(dynapipe::layer_kind kind, const Shape& s, dynapipe::recompute_mode r) const {
+    return ask<Shape>([&](const auto& m) { return dynapipe::extrapolates(m, kind, s, r); }, false);
   }
-  [[nodiscard]] std::string refusal(dynapipe::layer_kind kind, const dynapipe::shape& s,
-                                    dynapipe::recompute_mode r) const {
-    return std::visit([&](const auto& m) { return dynapipe::refusal(m, kind, s, r); }, *model_);
+  template <dynapipe::micro_batch_shape Shape>
+  [[nodiscard]] std::string refusal(dynapipe::layer_kind kind, const Shape& s, dynapipe::recompute_mode r) const {
+    return ask<Shape>(
+        [&](const auto& m) { return dynapipe::refusal(m, kind, s, r); },
+        std::string{"a measured table prices padded rows only: use --layout padded, or --costs of a fit"});
   }
 
  private:
+  /// The answer of a model that prices such shapes, else `otherwise`.
+  template <class Shape, class Question, class Answer>
+  [[nodiscard]] Answer ask(Question&& question, Answer otherwise) const {
+    return std::visit(
+        [&](const auto& m) -> Answer {
+          if constexpr (dynapipe::cost_model<std::remove_cvref_t<decltype(m)>, Shape>) {
+            return question(m);
+          } else {
+            return otherwise;
+          }
+        },
+        *model_);
+  }
+
   using model_type = std::variant<dynapipe::analytic_cost, dynapipe::fitted_cost, dynapipe::table_cost>;
   std::shared_ptr<const model_type> model_;
 };
 
-static_assert(dynapipe::cost_model<any_cost>);
+static_assert(dynapipe::cost_model<any_cost> && dynapipe::cost_model<any_cost, dynapipe::varlen_shape>);
 
 /// `--profile`, `--costs`, `--outside`, and the state's `--zero`.
 struct cost_arguments {

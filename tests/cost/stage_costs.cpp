@@ -143,7 +143,7 @@ TEST_CASE("all stages at once ask the model once for each kind") {
   const model_spec model = decoder_only(32);
   const analytic_cost inner{model, presets::h100()};
   std::vector<stage_cost> all;
-  costs_of_stages(model, split_layers(model, 32), counting_model{&inner, &asked}, {2, 64, 0}, recompute_mode::none,
+  costs_of_stages(model, split_layers(model, 32), counting_model{&inner, &asked}, shape{2, 64, 0}, recompute_mode::none,
                   all);
   CHECK(all.size() == 32);
   CHECK(asked == 3);  // embedding, decoder, head
@@ -315,12 +315,12 @@ TEST_CASE("what a cost model says of shapes beyond it is asked of every layer th
   const narrow_model cost{model, presets::h100()};
   const auto none = recompute_mode::none;
   const std::vector<stage_spec> stages = split_layers(model, 2);
-  CHECK_FALSE(extrapolates_somewhere(model, stages, cost, {9, 64, 0}, none));
-  CHECK(extrapolates_somewhere(model, stages, cost, {1, 72, 0}, none));
-  CHECK(first_refusal(model, stages, cost, {4, 4096, 0}, none).empty());
-  CHECK(first_refusal(model, stages, cost, {5, 8, 0}, none) == "head: more than 4 rows ran out of memory");
-  CHECK(first_refusal(model, {stages[0]}, cost, {5, 8, 0}, none).empty());
+  CHECK_FALSE(extrapolates_somewhere(model, stages, cost, shape{9, 64, 0}, none));
+  CHECK(extrapolates_somewhere(model, stages, cost, shape{1, 72, 0}, none));
+  CHECK(first_refusal(model, stages, cost, shape{4, 4096, 0}, none).empty());
+  CHECK(first_refusal(model, stages, cost, shape{5, 8, 0}, none) == "head: more than 4 rows ran out of memory");
+  CHECK(first_refusal(model, {stages[0]}, cost, shape{5, 8, 0}, none).empty());
   const analytic_cost silent{model, presets::h100()};
-  CHECK_FALSE(extrapolates_somewhere(model, stages, silent, {1 << 20, 1 << 20, 0}, none));
-  CHECK(first_refusal(model, stages, silent, {std::int64_t{1} << 32, std::int64_t{1} << 32, 0}, none).empty());
+  CHECK_FALSE(extrapolates_somewhere(model, stages, silent, shape{1 << 20, 1 << 20, 0}, none));
+  CHECK(first_refusal(model, stages, silent, shape{std::int64_t{1} << 32, std::int64_t{1} << 32, 0}, none).empty());
 }

@@ -90,7 +90,7 @@ TEST_CASE("planner: 500 random batches on little memory hold, or a sample alone 
       for (const sample& s : batch) {
         const sample_lengths read = lengths_read(model, s, {}, 0);
         const shape one{1, padded_length(read.input, {}), read.target > 0 ? padded_length(read.target, {}) : 0};
-        const std::vector<bytes> alone = memory_alone(plan_batch.costs().problem({one}, 0), 0);
+        const std::vector<bytes> alone = memory_alone(plan_batch.costs().problem({work_shape{one}}, 0), 0);
         for (std::size_t d = 0; d < alone.size(); ++d)
           too_big = too_big || alone[d] > plan_batch.costs().room()[d];
       }

@@ -83,8 +83,11 @@ struct micro_batch {
   std::vector<sample_id> samples;     ///< row after row
   std::vector<std::size_t> row_ends;  ///< where each row ends in `samples`; empty: one sample a row
   shape padded;
+  varlen_shape packed{};  ///< without padding: what its samples cost; without a sample, padded rows
   std::int64_t loss_tokens = 0;
   bool dummy = false;
+
+  [[nodiscard]] work_shape work() const { return {padded, packed}; }
 
   friend bool operator==(const micro_batch&, const micro_batch&) = default;
 };

@@ -52,4 +52,23 @@ struct varlen_shape {
   return packed;
 }
 
+/// What a micro-batch is to a pipeline: the padded shape that its buffers have and, where its samples are concatenated
+/// without padding, what they cost. `packed` without a sample means padded rows.
+struct work_shape {
+  shape padded;
+  varlen_shape packed{};
+
+  constexpr work_shape() = default;
+  /// Padded rows are a micro-batch as they stand.
+  constexpr work_shape(const shape& rows) : padded{rows} {}  // NOLINT(google-explicit-constructor)
+  /// A micro-batch without padding: one row of all its tokens.
+  constexpr work_shape(const varlen_shape& v)  // NOLINT(google-explicit-constructor)
+      : padded{1, v.tokens, v.target_tokens}, packed{v} {}
+  constexpr work_shape(const shape& rows, const varlen_shape& cost) : padded{rows}, packed{cost} {}
+
+  [[nodiscard]] constexpr bool varlen() const { return packed.samples > 0; }
+
+  friend constexpr bool operator==(const work_shape&, const work_shape&) = default;
+};
+
 }  // namespace dynapipe

@@ -46,13 +46,30 @@ struct layer_bill {
   std::int64_t backward_peak = 0;
 };
 
-template <cost_model CostModel>
-[[nodiscard]] layer_bill bill_of(const CostModel& cost, layer_kind kind, const shape& s, recompute_mode recompute) {
+template <class CostModel, class Shape>
+  requires cost_model<CostModel, Shape>
+[[nodiscard]] layer_bill bill_of(const CostModel& cost, layer_kind kind, const Shape& s, recompute_mode recompute) {
   return {.forward = cost.forward(kind, s, recompute).value(),
           .backward = cost.backward(kind, s, recompute).value(),
           .stored = cost.stored(kind, s, recompute).value(),
           .forward_peak = cost.forward_peak(kind, s, recompute).value(),
           .backward_peak = cost.backward_peak(kind, s, recompute).value()};
+}
+
+/// As `bill_of`, of padded rows or of concatenated samples.
+template <cost_model CostModel>
+[[nodiscard]] layer_bill bill_of_work(const CostModel& cost, layer_kind kind, const work_shape& work,
+                                      recompute_mode recompute) {
+  if (!work.varlen()) return bill_of(cost, kind, work.padded, recompute);
+  if constexpr (cost_model<CostModel, varlen_shape>) {
+    return bill_of(cost, kind, work.packed, recompute);
+  } else {
+    return {.forward = int64_limit,
+            .backward = int64_limit,
+            .stored = int64_limit,
+            .forward_peak = int64_limit,
+            .backward_peak = int64_limit};
+  }
 }
 
 /// As `bill_of`, the backward in halves.
@@ -146,17 +163,19 @@ template <split_cost_model CostModel>
   });
 }
 
-/// Costs of one micro-batch of shape `s` on all stages, one after another into `result`; asks the cost model once for
-/// each kind of layer. O(stages).
+/// Costs of one micro-batch on all stages, one after another into `result`; asks the cost model once for each kind of
+/// layer. A model that cannot price concatenated samples refuses them with the largest value. O(stages).
 template <cost_model CostModel>
 void costs_of_stages(const model_spec& model, const std::vector<stage_spec>& stages, const CostModel& cost,
-                     const shape& s, recompute_mode recompute, std::vector<stage_cost>& result,
+                     const work_shape& work, recompute_mode recompute, std::vector<stage_cost>& result,
                      const tensor_group& group = {}) {
+  const shape& s = work.padded;
   std::array<std::optional<detail::layer_bill>, 5> known;
   const auto bill = [&](layer_kind kind, const shape& seen) {
+    // Only an embedding sees another shape, and of that its tokens alone.
     if (seen != s) return detail::bill_of(cost, kind, seen, recompute);
     auto& entry = known[static_cast<std::size_t>(kind)];
-    if (!entry) entry = detail::bill_of(cost, kind, seen, recompute);
+    if (!entry) entry = detail::bill_of_work(cost, kind, work, recompute);
     return *entry;
   };
   for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -170,19 +189,28 @@ void costs_of_stages(const model_spec& model, const std::vector<stage_spec>& sta
 /// Whether the model says that it extrapolates for some layer of `stages` at this shape. O(stages).
 template <cost_model CostModel>
 [[nodiscard]] bool extrapolates_somewhere(const model_spec& model, const std::vector<stage_spec>& stages,
-                                          const CostModel& cost, const shape& s, recompute_mode recompute) {
-  return detail::any_layer(
-      model, stages, s, [&](layer_kind kind, const shape& seen) { return extrapolates(cost, kind, seen, recompute); });
+                                          const CostModel& cost, const work_shape& work, recompute_mode recompute) {
+  return detail::any_layer(model, stages, work.padded, [&](layer_kind kind, const shape& seen) {
+    if constexpr (cost_model<CostModel, varlen_shape>)
+      if (work.varlen() && seen == work.padded) return extrapolates(cost, kind, work.packed, recompute);
+    return extrapolates(cost, kind, seen, recompute);
+  });
 }
 
 /// Why the model refuses this shape on some layer of `stages`, the first reason that it gives; empty where it gives
 /// none. O(stages).
 template <cost_model CostModel>
 [[nodiscard]] std::string first_refusal(const model_spec& model, const std::vector<stage_spec>& stages,
-                                        const CostModel& cost, const shape& s, recompute_mode recompute) {
+                                        const CostModel& cost, const work_shape& work, recompute_mode recompute) {
   std::string reason;
-  detail::any_layer(model, stages, s, [&](layer_kind kind, const shape& seen) {
-    reason = refusal(cost, kind, seen, recompute);
+  detail::any_layer(model, stages, work.padded, [&](layer_kind kind, const shape& seen) {
+    if (!work.varlen() || seen != work.padded) {
+      reason = refusal(cost, kind, seen, recompute);
+    } else if constexpr (cost_model<CostModel, varlen_shape>) {
+      reason = refusal(cost, kind, work.packed, recompute);
+    } else {
+      reason = "its cost model prices padded rows only (use --layout padded, or fitted costs)";
+    }
     return !reason.empty();
   });
   return reason;

@@ -99,7 +99,7 @@ class pipeline_costs {
   [[nodiscard]] const std::vector<bytes>& room() const { return room_; }
 
   /// Whether the cost model extrapolates for some layer of a micro-batch of this shape.
-  [[nodiscard]] bool extrapolates(const shape& s) const {
+  [[nodiscard]] bool extrapolates(const work_shape& s) const {
     return extrapolates_somewhere(model_, stages_, cost_, s, options_.recompute);
   }
 
@@ -109,7 +109,7 @@ class pipeline_costs {
   }
 
   /// The pipeline of one replica that runs micro-batches of these shapes. O(shapes x stages).
-  [[nodiscard]] pipeline_problem problem(const std::vector<shape>& shapes, std::int64_t replica) const {
+  [[nodiscard]] pipeline_problem problem(const std::vector<work_shape>& shapes, std::int64_t replica) const {
     pipeline_problem result{.devices = devices(),
                             .micro_batches = shapes.size(),
                             .stage_device = stage_device_,
@@ -121,7 +121,7 @@ class pipeline_costs {
     std::vector<const link_spec*> links;
     for (std::size_t s = 0; s + 1 < stages_.size(); ++s)
       links.push_back(link_between(s, replica));
-    for (const shape& s : shapes)
+    for (const work_shape& s : shapes)
       append(result, stages_, s, links);
     return result;
   }
@@ -154,7 +154,7 @@ class pipeline_costs {
   }
 
   /// Time and memory of one shape. O(stages that differ).
-  [[nodiscard]] shape_price price(const shape& s, workspace& room) const {
+  [[nodiscard]] shape_price price(const work_shape& s, workspace& room) const {
     auto& [alone, memory, time, held, links] = room;
     alone.cost.clear();
     alone.hops.clear();
@@ -198,7 +198,7 @@ class pipeline_costs {
   }
 
   /// Refuses a micro-batch, called `who`, that no plan can hold; throws as `require_fit`.
-  void require_run(const shape& s, const std::string& who) const {
+  void require_run(const work_shape& s, const std::string& who) const {
     const pipeline_problem alone = problem({s}, 0);
     const std::string reason = first_refusal(model_, stages_, cost_, s, options_.recompute);
     const std::vector<bytes> peak = memory_alone(alone, 0);
@@ -262,11 +262,12 @@ class pipeline_costs {
            (stages_[a - 1].decoder.count() > 0) == (x.decoder.count() > 0);
   }
 
-  void append(pipeline_problem& problem, const std::vector<stage_spec>& stages, const shape& s,
+  void append(pipeline_problem& problem, const std::vector<stage_spec>& stages, const work_shape& work,
               const std::vector<const link_spec*>& links) const {
     const tensor_group group = options_.group();
     const std::size_t first = problem.cost.size();
-    costs_of_stages(model_, stages, cost_, s, options_.recompute, problem.cost, group);
+    const shape& s = work.padded;
+    costs_of_stages(model_, stages, cost_, work, options_.recompute, problem.cost, group);
     if (options_.calibrated)
       for (std::size_t i = 0; i < stages.size(); ++i)
         scale_times(*options_.calibrated, i, problem.cost[first + i]);

@@ -90,12 +90,43 @@ class planner {
   /// and the knob that would help, where a sample fits no device or the asked schedule does not fit; either with the
   /// cost model's own words where it refuses a sample's shape.
   [[nodiscard]] plan operator()(std::span<const sample> batch, std::vector<std::int64_t> source_rows = {}) const {
+    plan result = read(batch, std::move(source_rows));
+    fill(result, best_draft(result));
+    return result;
+  }
+
+  /// Plans one global batch whose micro-batches are given, those of each replica in injection order: schedules and
+  /// lowers them as they are. Samples are positions in `batch`; all of them must be there once.
+  ///
+  /// @throws as above; infeasible where a micro-batch does not fit a device alone.
+  [[nodiscard]] plan operator()(std::span<const sample> batch, std::vector<std::vector<micro_batch>> replicas,
+                                batch_layout layout = batch_layout::padded) const {
+    DYNAPIPE_ASSERT(static_cast<std::int64_t>(replicas.size()) == options().data);
+    plan result = read(batch, {});
+    result.layout = layout;
+    draft given;
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+      for (std::size_t m = 0; m < replicas[r].size(); ++m)
+        costs_.require_run(replicas[r][m].work(),
+                           "micro-batch " + std::to_string(m) + " of replica " + std::to_string(r));
+      given.replicas.push_back(schedule_one(replicas[r], static_cast<std::int64_t>(r)));
+      given.predicted = std::max(given.predicted, given.replicas.back().times.makespan);
+    }
+    given.micro_batches = std::move(replicas);
+    fill(result, given);
+    return result;
+  }
+
+ private:
+  [[nodiscard]] const planner_options& options() const { return costs_.options(); }
+
+  /// A plan that knows its samples, and nothing of what to do with them.
+  [[nodiscard]] plan read(std::span<const sample> batch, std::vector<std::int64_t> source_rows) const {
     if (batch.empty()) throw error{"the batch is empty: there is nothing to plan"};
     if (source_rows.empty())
       for (std::size_t i = 0; i < batch.size(); ++i)
         source_rows.push_back(static_cast<std::int64_t>(i));
     DYNAPIPE_ASSERT(source_rows.size() == batch.size());
-
     plan result = frame();
     std::int64_t loss = 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -104,12 +135,8 @@ class planner {
     }
     if (loss == 0) throw error{"no sample of the batch has a loss token: there is nothing to learn"};
     result.source_rows = std::move(source_rows);
-    fill(result, best_draft(result));
     return result;
   }
-
- private:
-  [[nodiscard]] const planner_options& options() const { return costs_.options(); }
 
   /// Micro-batches by replica, and their schedules.
   struct draft {
@@ -148,7 +175,7 @@ class planner {
         costs_.require_fit(ordered.back(), alone, index(id), p.source_rows[index(id)]);
     }
     detail::price_cache price{
-        [this, room = costs_.make_workspace()](const shape& s) mutable { return costs_.price(s, room); }};
+        [this, room = costs_.make_workspace()](const work_shape& s) mutable { return costs_.price(s, room); }};
 
     std::optional<draft> best;
     std::optional<infeasible> refusal;
@@ -257,9 +284,9 @@ class planner {
 
   [[nodiscard]] detail::scheduled_replica schedule_one(const std::vector<micro_batch>& micro_batches,
                                                        std::int64_t replica) const {
-    std::vector<shape> shapes;
+    std::vector<work_shape> shapes;
     for (const micro_batch& mb : micro_batches)
-      shapes.push_back(mb.padded);
+      shapes.push_back(mb.work());
     detail::scheduled_replica result{costs_.problem(shapes, replica), {}, {}};
     if (serial_time(result.problem) == nanoseconds::max())
       throw error{"the batch would take longer than 2^63 ns: its times cannot be counted"};
@@ -302,7 +329,7 @@ class planner {
     for (const std::vector<micro_batch>& micro_batches : chosen.micro_batches)
       for (const micro_batch& mb : micro_batches) {
         ++all;
-        if (costs_.extrapolates(mb.padded)) ++count;
+        if (costs_.extrapolates(mb.work())) ++count;
       }
     if (count > 0)
       p.provenance.options.emplace_back("extrapolated_micro_batches",
@@ -319,8 +346,15 @@ class planner {
                                .dummy = mb.dummy,
                                .cost = {},
                                .boundary = {}};
-    for (const sample_id id : mb.samples)
-      result.samples.push_back({id});
+    if (mb.row_ends.empty())
+      for (const sample_id id : mb.samples)
+        result.samples.push_back({id});
+    std::size_t begin = 0;
+    for (const std::size_t end : mb.row_ends) {
+      result.samples.emplace_back(mb.samples.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  mb.samples.begin() + static_cast<std::ptrdiff_t>(end));
+      begin = end;
+    }
     for (std::size_t s = 0; s < problem.stages(); ++s)
       result.cost.push_back(problem.cost_of(m, s));
     for (std::size_t s = 0; s + 1 < problem.stages(); ++s) {
