@@ -30,6 +30,7 @@ constexpr std::pair<std::string_view, conformance::kind_function> kinds[] = {
     {"cost", conformance::cost},
     {"deadlock", conformance::deadlock},
     {"pack", conformance::pack},
+    {"partition", conformance::partition},
     {"schedule", conformance::schedule},
 };
 

@@ -60,6 +60,7 @@ def main():
         free = case["free_of_order"]
         if (answer["safe_per_pair"], answer["safe_per_edge"]) != (free["peer"] == "ok", free["edge"] == "ok"):
             failures.append(f"safety classes of {case['name']}")
+    judge("partition", "partition.json", "judge_partition.py")
     # Valid schedules and bounds; how close they come to the optimum is shown, and held where it is today.
     judge("schedule", "schedule_fb.json", "judge_schedule.py", 6, 40, 25)
     plans("flan_like, gpt-6.7b", "flan_like.csv.gz", 20, "--model", "gpt-6.7b", "--cluster", "a100-80g", "--pp", 4,

@@ -2,6 +2,7 @@
 
 #include <dynapipe/batch/balance.hpp>
 #include <dynapipe/batch/constraint.hpp>
+#include <dynapipe/batch/limit_search.hpp>
 #include <dynapipe/batch/line_kernel.hpp>
 #include <dynapipe/batch/order.hpp>
 #include <dynapipe/batch/order_sorts.hpp>
@@ -9,6 +10,7 @@
 #include <dynapipe/batch/row_times.hpp>
 #include <dynapipe/batch/sample.hpp>
 #include <dynapipe/batch/shape_map.hpp>
+#include <dynapipe/batch/split_counts.hpp>
 #include <dynapipe/batch/suffix_sums.hpp>
 #include <dynapipe/batch/tour.hpp>
 #include <dynapipe/batch/tour_search.hpp>

@@ -20,6 +20,7 @@ using kind_function = nlohmann::json (*)(const nlohmann::json& test_case, const 
 nlohmann::json cost(const nlohmann::json& test_case, const options& how);
 nlohmann::json deadlock(const nlohmann::json& test_case, const options& how);
 nlohmann::json pack(const nlohmann::json& test_case, const options& how);
+nlohmann::json partition(const nlohmann::json& test_case, const options& how);
 nlohmann::json schedule(const nlohmann::json& test_case, const options& how);
 
 }  // namespace conformance

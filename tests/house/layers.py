@@ -23,8 +23,12 @@ DATA = {"context": {"plan/plan.hpp"}}
 
 # Headers in no door.
 NO_DOOR = {
-    *("batch/" + name for name in ("arrange.hpp", "baselines.hpp", "deal.hpp", "overlong.hpp", "pack.hpp", "published.hpp", "rows.hpp", "spread.hpp", "weights.hpp")),
-    *("batch/pack_" + name for name in ("bound.hpp", "exact.hpp", "fill.hpp", "groups.hpp", "problem.hpp", "ranks.hpp", "refine.hpp", "solve.hpp", "together.hpp")),
+    *("batch/" + name for name in ("arrange.hpp", "baselines.hpp", "deal.hpp", "overlong.hpp", "pack.hpp",
+                                   "partition_bound.hpp", "published.hpp", "range_partition.hpp", "rows.hpp",
+                                   "shape_budget.hpp", "spread.hpp", "weights.hpp")),
+    *("batch/pack_" + name for name in ("bound.hpp", "classes.hpp", "exact.hpp", "fill.hpp", "groups.hpp",
+                                        "problem.hpp", "ranks.hpp", "refine.hpp", "solve.hpp", "together.hpp")),
+    *("batch/shape_budget_" + name for name in ("chain.hpp", "exact.hpp", "sets.hpp", "times.hpp")),
     *("batch/spread_" + name for name in ("bound.hpp", "exact.hpp", "problem.hpp", "refine.hpp", "start.hpp", "steps.hpp")),
     *("comm/" + name for name in ("certify.hpp", "deadlock.hpp", "rank_order.hpp", "rank_program.hpp")),
     *("cost/" + name for name in ("balanced_split.hpp", "fitted.hpp", "memory.hpp", "profile.hpp", "profile_sound.hpp",

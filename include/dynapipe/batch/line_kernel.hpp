@@ -45,6 +45,14 @@ class line_kernel {
     return most;
   }
 
+  /// Time of `count` samples from `first` on, which fit.
+  [[nodiscard]] std::int64_t time_of(std::size_t first, std::size_t count) const {
+    std::size_t g = static_cast<std::size_t>(
+        std::upper_bound(runs_.begin(), runs_.end(), first, [](std::size_t i, const run& r) { return i < r.end; }) -
+        runs_.begin());
+    return time_in(runs_[g], count);
+  }
+
   /// Solves for micro-batches that take `limit` at most: none where a sample alone takes longer.
   std::optional<cut_times> solve(std::int64_t limit, suffix_sums& sums);
 
@@ -102,6 +110,12 @@ class line_kernel {
   void enter(queue& q, const time_piece& piece, std::size_t last, const std::vector<std::int64_t>& least) const;
   static void thin(queue& q, std::int64_t steeper);
   static void push(queue& q, std::size_t end, const std::vector<std::int64_t>& least);
+  [[nodiscard]] std::int64_t time_in(const run& r, std::size_t count) const {
+    std::size_t p = r.first_piece;
+    while (pieces_[p].to < static_cast<std::int64_t>(count))
+      ++p;
+    return pieces_[p].at(static_cast<std::int64_t>(count));
+  }
   [[nodiscard]] std::int64_t slowest(const std::vector<std::uint32_t>& taken) const;
 
   std::vector<run> runs_;
@@ -217,10 +231,7 @@ std::int64_t line_kernel<Lazy>::slowest(const std::vector<std::uint32_t>& taken)
   for (std::size_t i = 0; i < taken.size(); i += taken[i]) {
     while (runs_[g].end <= i)
       ++g;
-    std::size_t p = runs_[g].first_piece;
-    while (pieces_[p].to < taken[i])
-      ++p;
-    most = std::max(most, pieces_[p].at(taken[i]));
+    most = std::max(most, time_in(runs_[g], taken[i]));
   }
   return most;
 }

@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include <dynapipe/batch/limit_search.hpp>
 #include <dynapipe/batch/line_kernel.hpp>
 #include <dynapipe/batch/sample.hpp>
+#include <dynapipe/batch/split_counts.hpp>
 #include <dynapipe/batch/suffix_sums.hpp>
 #include <dynapipe/batch/window_kernel.hpp>
 #include <dynapipe/core/arithmetic.hpp>
@@ -27,6 +29,9 @@ struct partition_options {
   /// The caller's word that times are convex in rows as far as they fit: for given lengths, one row more never adds
   /// less than the row before. `pipeline_costs::convex_rows` says so of a cost model.
   bool convex_rows = false;
+  /// The number of micro-batches, of all replicas together, is a multiple of it (replicas x stages of a virtual
+  /// pipeline).
+  std::int64_t count_multiple = 1;
 };
 
 /// A cut of ordered samples into micro-batches.
@@ -44,15 +49,9 @@ struct partition_result {
 
 namespace detail {
 
-/// Weights of t_max and sum in the scaled objective.
-struct objective_weights {
-  wide_int t_max;
-  wide_int sum;
-
-  explicit objective_weights(const partition_options& options)
-      : t_max{static_cast<wide_int>(options.devices - 1) * options.replicas}, sum{options.stages_per_device} {}
-  [[nodiscard]] wide_int of(std::int64_t t, std::int64_t all) const { return t_max * t + sum * all; }
-};
+[[nodiscard]] inline objective_weights weights_of(const partition_options& options) {
+  return {static_cast<wide_int>(options.devices - 1) * options.replicas, options.stages_per_device};
+}
 
 /// No cut that is better than one sample in each micro-batch has a micro-batch that takes longer than this: its own
 /// time would count towards t_max and towards the sum. None where some sample alone does not fit. O(n).
@@ -70,102 +69,20 @@ std::optional<std::int64_t> useful_time(std::span<const sample_run> runs, ShapeT
   return saturate(weights.of(t_max, saturate(sum)) / weights.of(1, 1));
 }
 
-/// Searches all limits of t_max for the least objective, and notes every (t_max, sum) that it meets.
-///
-/// Let S(T) be the least sum of cuts whose micro-batches take T at most. S falls as T grows, so no objective in an
-/// interval [lo, hi] of limits is below that of (lo, S(hi)). Intervals that this rules out are dropped, the others cut
-/// where it begins to, and halved; the most promising first. A cut found for T whose slowest micro-batch takes a < T
-/// also answers [a, T].
+/// A cut with its times.
 template <class Kernel>
-class limit_search {
- public:
-  struct point {
-    cut_times times;
-    wide_int objective;
-  };
-
-  limit_search(Kernel& kernel, objective_weights weights)
-      : kernel_{kernel}, weights_{weights}, sums_{kernel.samples()} {
-    const std::int64_t least = kernel_.least_limit();
-    const cut_times loosest = solve(kernel_.most_limit());
-    if (loosest.t_max == least) return;
-    const cut_times tightest = solve(least);
-    push(least + 1, loosest.t_max - 1, loosest.sum);
-    (void)tightest;
+[[nodiscard]] partition_result timed(const Kernel& kernel, std::vector<std::size_t> cuts) {
+  partition_result result{std::move(cuts)};
+  wide_int sum = 0;
+  for (std::size_t m = 0; m < result.cuts.size(); ++m) {
+    const std::size_t end = m + 1 < result.cuts.size() ? result.cuts[m + 1] : kernel.samples();
+    const std::int64_t t = kernel.time_of(result.cuts[m], end - result.cuts[m]);
+    result.t_max = std::max(result.t_max, nanoseconds{t});
+    sum += t;
   }
-
-  /// Goes on until no limit can give less than the best, times 1 + slack / 2^10, or `most` limits have been tried.
-  void run(std::int64_t slack = 0, std::size_t most = static_cast<std::size_t>(-1)) {
-    while (!open_.empty() && tried_ < most) {
-      std::pop_heap(open_.begin(), open_.end(), later);
-      interval now = open_.back();
-      open_.pop_back();
-      const wide_int wanted = best_->objective + best_->objective * slack / 1024;
-      // Limits at which (limit, sum of the loosest) is no better than what is wanted.
-      const bool ties = slack == 0;
-      if (now.bound > wanted || (now.bound == wanted && ties && now.lo >= best_->times.t_max)) continue;
-      if (weights_.t_max > 0) {
-        const wide_int room = (wanted - weights_.sum * now.sum) / weights_.t_max;
-        now.hi = std::min(now.hi, saturate(room));
-      }
-      const std::int64_t middle = now.lo + (now.hi - now.lo) / 2;
-      const cut_times found = solve(middle);
-      push(middle + 1, now.hi, now.sum);
-      push(now.lo, found.t_max - 1, found.sum);
-    }
-  }
-
-  [[nodiscard]] const point& best() const { return *best_; }
-  [[nodiscard]] const std::vector<std::size_t>& cuts() const { return cuts_; }
-  [[nodiscard]] std::size_t tried() const { return tried_; }
-  /// Everything found, in the order of the search.
-  [[nodiscard]] const std::vector<point>& points() const { return points_; }
-
-  /// The cut of least sum for a limit that some point has.
-  [[nodiscard]] std::vector<std::size_t> cuts_at(std::int64_t limit) {
-    kernel_.solve(limit, sums_);
-    return sums_.cuts();
-  }
-
- private:
-  struct interval {
-    std::int64_t lo;
-    std::int64_t hi;
-    std::int64_t sum;  ///< no limit of the interval allows less
-    wide_int bound;
-  };
-  static bool later(const interval& a, const interval& b) {
-    return a.bound != b.bound ? a.bound > b.bound : a.lo > b.lo;
-  }
-
-  void push(std::int64_t lo, std::int64_t hi, std::int64_t sum) {
-    if (lo > hi) return;
-    open_.push_back({lo, hi, sum, weights_.of(lo, sum)});
-    std::push_heap(open_.begin(), open_.end(), later);
-  }
-
-  cut_times solve(std::int64_t limit) {
-    ++tried_;
-    const cut_times found = *kernel_.solve(limit, sums_);
-    points_.push_back({found, weights_.of(found.t_max, found.sum)});
-    const point& now = points_.back();
-    if (!best_ || now.objective < best_->objective ||
-        (now.objective == best_->objective && found.t_max < best_->times.t_max)) {
-      best_ = now;
-      cuts_ = sums_.cuts();
-    }
-    return found;
-  }
-
-  Kernel& kernel_;
-  objective_weights weights_;
-  suffix_sums sums_;
-  std::vector<interval> open_;
-  std::vector<point> points_;
-  std::optional<point> best_;
-  std::vector<std::size_t> cuts_;
-  std::size_t tried_ = 0;
-};
+  result.sum = nanoseconds{saturate(sum)};
+  return result;
+}
 
 /// Calls `use(kernel)` with the kernel that suits the samples; false where some sample alone does not fit.
 template <class ShapeTime, class Use>
@@ -182,7 +99,7 @@ bool with_kernel(std::span<const sample_lengths> ordered, const shape_options& s
       return true;
     }
   }
-  const std::optional<std::int64_t> useful = useful_time(runs, time, objective_weights{options});
+  const std::optional<std::int64_t> useful = useful_time(runs, time, weights_of(options));
   if (!useful) return false;
   auto table = window_kernel<>::make(alone, time, *useful, options.convex_rows);
   if (!table) return false;
@@ -209,20 +126,28 @@ bool with_kernel(std::span<const sample_lengths> ordered, const shape_options& s
 /// Guarantee: optimal; of equal objectives the smallest t_max, of equal sums the larger first micro-batches. For one
 /// length, longest first, no cut of any kind is better, contiguous or not: dealing the samples anew, longest first, to
 /// the same numbers of rows makes no micro-batch longer. None is returned exactly where some sample alone does not fit.
+/// With `count_multiple` the optimum is split further where that adds the least (`detail::split_to_multiple`), which is
+/// not always the best cut of such a number.
 /// Complexity: a dozen dynamic programs in practice; O(n) each, and 28 bytes a sample, with lines, else O(n w), n
 /// samples with at most w in a micro-batch.
+///
+/// @throws unsatisfiable where there are too few samples for `count_multiple`.
 template <class ShapeTime>
 [[nodiscard]] std::optional<partition_result> partition(std::span<const sample_lengths> ordered,
                                                         const shape_options& shapes, ShapeTime&& time,
                                                         const partition_options& options) {
-  DYNAPIPE_ASSERT(options.devices > 0 && options.replicas > 0 && options.stages_per_device > 0);
+  DYNAPIPE_ASSERT(options.devices > 0 && options.replicas > 0 && options.stages_per_device > 0 &&
+                  options.count_multiple > 0);
   if (ordered.empty()) return partition_result{};
   std::optional<partition_result> result;
   detail::with_kernel(ordered, shapes, time, options, [&](auto& kernel) {
-    detail::limit_search search{kernel, detail::objective_weights{options}};
+    detail::limit_search search{kernel, detail::weights_of(options)};
     search.run();
     result =
         partition_result{search.cuts(), nanoseconds{search.best().times.t_max}, nanoseconds{search.best().times.sum}};
+    if (static_cast<std::int64_t>(result->cuts.size()) % options.count_multiple == 0) return;
+    detail::split_to_multiple(kernel, result->cuts, options.count_multiple);
+    *result = detail::timed(kernel, std::move(result->cuts));
   });
   return result;
 }

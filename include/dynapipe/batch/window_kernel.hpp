@@ -75,6 +75,14 @@ class window_kernel {
   [[nodiscard]] std::int64_t least_limit() const { return least_limit_; }
   [[nodiscard]] std::int64_t most_limit() const { return most_limit_; }
 
+  /// Time of `count` samples from `first` on, which fit.
+  [[nodiscard]] std::int64_t time_of(std::size_t first, std::size_t count) const {
+    std::size_t e = first_entry_[first];
+    while (entries_[e].to < count)
+      ++e;
+    return rows_[entries_[e].row].times[count - 1];
+  }
+
   /// Solves for micro-batches that take `limit` at most: none where a sample alone takes longer.
   std::optional<cut_times> solve(std::int64_t limit, suffix_sums& sums) const {
     if (limit < least_limit_) return std::nullopt;
@@ -162,10 +170,7 @@ class window_kernel {
   [[nodiscard]] std::int64_t slowest(const std::vector<std::uint32_t>& taken) const {
     std::int64_t most = 0;
     for (std::size_t i = 0; i < taken.size(); i += taken[i]) {
-      std::size_t e = first_entry_[i];
-      while (entries_[e].to < taken[i])
-        ++e;
-      most = std::max(most, rows_[entries_[e].row].times[taken[i] - 1]);
+      most = std::max(most, time_of(i, taken[i]));
     }
     return most;
   }
