@@ -7,10 +7,12 @@
 #include <optional>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include <dynapipe/batch/overlong.hpp>
 #include <dynapipe/cost/analytic.hpp>
 #include <dynapipe/dynapipe.hpp>
 #include <dynapipe/ext/csv.hpp>
@@ -19,6 +21,7 @@
 #include <dynapipe/ext/json.hpp>
 #include <dynapipe/ext/report.hpp>
 #include <dynapipe/ext/trace.hpp>
+#include <dynapipe/plan/varlen.hpp>
 
 #include "arguments.hpp"
 #include "commands.hpp"
@@ -41,6 +44,9 @@ struct plan_arguments {
   bool all = false;
   std::uint64_t seed = 0;
   std::optional<std::string> memory_limit;
+  dynapipe::batch_layout layout = dynapipe::batch_layout::padded;
+  std::int64_t max_length = 0;  ///< 0: none is over-long
+  dynapipe::overlong_policy overlong = dynapipe::overlong_policy::error;
   std::string out;
   std::string trace;
   std::string draw;
@@ -124,10 +130,13 @@ class plan_run {
       samples.push_back({lengths.input, lengths.target});
     }
     const auto begin = std::chrono::steady_clock::now();
-    dynapipe::plan p = planner_(samples, batches_[k]);
+    const auto [batch, touched] = shortened(planner_.read(samples, batches_[k]));
+    dynapipe::plan p =
+        arguments_.layout == dynapipe::batch_layout::varlen ? dynapipe::plan_varlen(planner_, batch) : planner_(batch);
     const auto end = std::chrono::steady_clock::now();
     const dynapipe::nanoseconds planning{std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count()};
     describe_source(p, k);
+    describe_policy(p, touched);
 
     std::list<dynapipe::staged_file> files;
     if (!out.empty()) files.emplace_back(out, dynapipe::to_json_text(p));
@@ -145,6 +154,34 @@ class plan_run {
     if (arguments_.all) return;
     std::cout << "\nreplica 0, forwards in lower case, backwards in upper case, a letter for each micro-batch:\n"
               << dynapipe::timeline_text(p, dynapipe::replica_id{0});
+  }
+
+  /// The samples after the policy for over-long ones, and what it did.
+  [[nodiscard]] std::pair<dynapipe::batch_samples, dynapipe::overlong_counts> shortened(
+      dynapipe::batch_samples batch) const {
+    const dynapipe::shape_options& shapes = arguments_.options.shapes;
+    if (arguments_.max_length == 0) return {std::move(batch), {}};
+    const dynapipe::overlong_result applied =
+        dynapipe::apply_overlong(batch.lengths, shapes, arguments_.overlong, arguments_.max_length);
+    return {dynapipe::with_policy(batch, applied), applied.counts};
+  }
+
+  /// What the plan's provenance, and the person, should know of samples that were touched.
+  void describe_policy(dynapipe::plan& p, const dynapipe::overlong_counts& touched) const {
+    if (arguments_.max_length == 0) return;
+    const auto add = [&](const char* name, std::string value) {
+      p.provenance.options.emplace_back(name, std::move(value));
+    };
+    add("max_length", std::to_string(arguments_.max_length));
+    add("overlong", std::string{to_string(arguments_.overlong)});
+    if (touched.over_long == 0) return;
+    const std::string what = fmt::format(
+        "{} over-long samples: {} alone, {} dropped, {} truncated, {} split into {} pieces; {} tokens lost, {} of them "
+        "loss tokens",
+        touched.over_long, touched.alone, touched.dropped, touched.truncated, touched.split, touched.pieces,
+        touched.tokens_lost, touched.loss_tokens_lost);
+    add("overlong_samples", what);
+    if (arguments_.summary == "text") std::cout << what << '\n';
   }
 
   void describe_source(dynapipe::plan& p, std::size_t k) const {
@@ -190,7 +227,9 @@ void add_plan(CLI::App& app, int&) {
   auto* batch = add_number(*plan, "--batch", a.batch, "Which global batch, from 0 (default 0)");
   auto* all = plan->add_flag("--all", a.all, "Plan every global batch, into the directory --out")->excludes(batch);
   add_number(*plan, "--seed", a.seed, "Seed of the shuffle (default 0)");
-  plan->add_option("--layout", "Layout of micro-batches")->check(CLI::IsMember({"padded"}))->type_name("padded");
+  add_word(*plan, "--layout", a.layout, dynapipe::batch_layout_names, "Layout of micro-batches");
+  add_number(*plan, "--max-length", a.max_length, "Longest sample in tokens (default: what fits the memory)");
+  add_word(*plan, "--overlong", a.overlong, dynapipe::overlong_policy_names, "What becomes of longer samples");
   plan->add_option("--memory-limit", a.memory_limit, "Memory of a device, such as 36000MB or 40GiB");
   plan->add_option("--out", a.out, "Plan file, or directory with --all");
   plan->add_option("--trace", a.trace, "Chrome trace file, for ui.perfetto.dev")->excludes(all);

@@ -34,7 +34,7 @@ NO_DOOR = {
     *("cost/" + name for name in ("balanced_split.hpp", "fitted.hpp", "memory.hpp", "profile.hpp", "profile_sound.hpp",
                                   "table.hpp", "table_grid.hpp")),
     *("plan/" + name for name in ("digest.hpp", "validate.hpp", "validate_batch.hpp", "validate_memory.hpp",
-                                  "validate_program.hpp", "validate_time.hpp", "violation.hpp")),
+                                  "validate_program.hpp", "validate_time.hpp", "varlen.hpp", "violation.hpp")),
 }  # fmt: skip
 
 # What the validator must not reach: where plans are made. The folders' data headers are not among it.

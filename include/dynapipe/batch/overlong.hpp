@@ -257,4 +257,21 @@ template <class Lazy = void>
                             "alone|drop|truncate|split");
 }
 
+/// The samples that a policy left, ready to be planned: those dropped stand last, with their ids in `dropped`.
+template <class Lazy = void>
+[[nodiscard]] batch_samples with_policy(const batch_samples& before, const overlong_result& applied) {
+  batch_samples after;
+  after.lengths = applied.lengths;
+  for (const sample_id source : applied.source)
+    after.source_rows.push_back(before.source_rows[index(source)]);
+  for (const std::size_t place : applied.alone)
+    after.alone.push_back(to_id<sample_id>(place));
+  for (const sample_id id : applied.dropped) {
+    after.dropped.push_back(to_id<sample_id>(after.lengths.size()));
+    after.lengths.push_back(before.lengths[index(id)]);
+    after.source_rows.push_back(before.source_rows[index(id)]);
+  }
+  return after;
+}
+
 }  // namespace dynapipe

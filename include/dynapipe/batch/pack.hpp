@@ -188,10 +188,14 @@ pack_result pack_result_of(const pack_sorted& sorted, const pack_options& option
 /// 5. Up to 12 items, all packings are searched where the gap is open (`detail::pack_search`); up to 48 where none was
 ///    found, so that a refusal of small inputs is a proof unless its text says "none was found".
 ///
-/// Items of size 0 are items like others: they fit everywhere, and are alone only where nothing else fills a
-/// micro-batch. Returns positions in the input. Guarantee: the cap and all that is asked for hold; `scaled_bound` is a
-/// lower bound. Deterministic, whatever the order of the input, but that ids break ties between equal items.
-/// O(n log n + R (n / R + R)) time, O(n) memory.
+/// Items of size 0 are items like others: they fit everywhere, so that none ever needs a micro-batch of its own; one
+/// may get it where the objective, or the counts asked for, take as many micro-batches. Returns positions in the input.
+/// Guarantee: the cap and all that is asked for hold; `scaled_bound` is a lower bound. Deterministic, whatever the
+/// order of the input, but that ids break ties between equal items.
+/// O(n log n + R (n / R + R)) for each count tried, O(n) memory. Tried are the count of least bound, the two above it,
+/// that which first-fit decreasing fills, and two neighbours of the one that fits: six, twice that where counts may
+/// differ. Only where none of these fits are all counts tried: n / R of them at worst, n with dummies. To find the
+/// count of least bound takes O(min(counts, 4096)).
 ///
 /// @throws error where an item or an option is out of range; `unsatisfiable` where nothing keeps all that is asked.
 ///

@@ -106,7 +106,8 @@ class pack_filler {
 
     /// Without a branch, which no processor would foresee.
     [[nodiscard]] bool before(const entry& other) const {
-      return static_cast<int>(key < other.key) | (static_cast<int>(key == other.key) & static_cast<int>(bin < other.bin));
+      return static_cast<int>(key < other.key) |
+             (static_cast<int>(key == other.key) & static_cast<int>(bin < other.bin));
     }
   };
 

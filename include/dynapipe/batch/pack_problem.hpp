@@ -159,8 +159,9 @@ pack_sorted sort_items(std::span<const pack_item> items, const pack_options& opt
   constexpr std::size_t few = 1024;
   if (order.size() > few) sort_by_digits(order, static_cast<std::uint64_t>(most));
   for (auto from = order.begin(); from != order.end();) {
-    const auto to = order.size() > few ? std::find_if(from, order.end(), [&](const pack_key& k) { return k.key != from->key; })
-                                       : order.end();
+    const auto to = order.size() > few
+                        ? std::find_if(from, order.end(), [&](const pack_key& k) { return k.key != from->key; })
+                        : order.end();
     if (!std::is_sorted(from, to, before)) std::sort(from, to, before);
     from = to;
   }

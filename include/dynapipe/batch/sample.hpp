@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <dynapipe/core/arithmetic.hpp>
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/core/ids.hpp>
+#include <dynapipe/core/names.hpp>
 #include <dynapipe/cost/model.hpp>
 #include <dynapipe/cost/shape.hpp>
 
@@ -32,6 +34,22 @@ struct sample_lengths {
   std::int64_t loss = 0;
 
   friend constexpr bool operator==(const sample_lengths&, const sample_lengths&) = default;
+};
+
+/// Padded rows, or one row of concatenated samples without padding.
+enum class batch_layout : std::uint8_t { padded, varlen };
+
+inline constexpr name_table<batch_layout, 2> batch_layout_names{
+    {{batch_layout::padded, "padded"}, {batch_layout::varlen, "varlen"}}};
+
+[[nodiscard]] constexpr std::string_view to_string(batch_layout value) { return name_in(batch_layout_names, value); }
+
+/// The samples of one global batch, as a model reads them and as policies left them.
+struct batch_samples {
+  std::vector<sample_lengths> lengths;    ///< by sample id
+  std::vector<std::int64_t> source_rows;  ///< data row of each; pieces of a sample share it
+  std::vector<sample_id> dropped;         ///< not to be planned
+  std::vector<sample_id> alone;           ///< each to be a micro-batch of its own
 };
 
 /// How lengths become shapes.

@@ -34,9 +34,6 @@ enum class opcode : std::uint8_t {
   free
 };
 
-/// Padded rows, or one row of concatenated samples without padding.
-enum class batch_layout : std::uint8_t { padded, varlen };
-
 inline constexpr name_table<opcode, 10> opcode_names{{{opcode::load, "load"},
                                                       {opcode::forward, "forward"},
                                                       {opcode::backward, "backward"},
@@ -47,14 +44,11 @@ inline constexpr name_table<opcode, 10> opcode_names{{{opcode::load, "load"},
                                                       {opcode::wait_send, "wait_send"},
                                                       {opcode::wait_recv, "wait_recv"},
                                                       {opcode::free, "free"}}};
-inline constexpr name_table<batch_layout, 2> batch_layout_names{
-    {{batch_layout::padded, "padded"}, {batch_layout::varlen, "varlen"}}};
 
 /// Whether an operation occupies its device's compute queue.
 [[nodiscard]] constexpr bool computes(opcode op) { return op >= opcode::forward && op <= opcode::backward_weight; }
 
 [[nodiscard]] constexpr std::string_view to_string(opcode value) { return name_in(opcode_names, value); }
-[[nodiscard]] constexpr std::string_view to_string(batch_layout value) { return name_in(batch_layout_names, value); }
 
 /// One step of a device. Fields that an `op` does not use keep their defaults.
 struct instruction {

@@ -90,8 +90,34 @@ class planner {
   /// and the knob that would help, where a sample fits no device or the asked schedule does not fit; either with the
   /// cost model's own words where it refuses a sample's shape.
   [[nodiscard]] plan operator()(std::span<const sample> batch, std::vector<std::int64_t> source_rows = {}) const {
-    plan result = read(batch, std::move(source_rows));
-    fill(result, best_draft(result));
+    return (*this)(read(batch, std::move(source_rows)));
+  }
+
+  /// Plans samples that are read already, and that policies may have cut or left out (`overlong.hpp`). Throws as above.
+  [[nodiscard]] plan operator()(batch_samples samples) const {
+    const std::vector<sample_id> alone = std::move(samples.alone);
+    plan result = frame(std::move(samples));
+    fill(result, best_draft(result, alone));
+    return result;
+  }
+
+  /// The same for samples as the data has them, positions in `batch`.
+  [[nodiscard]] plan operator()(std::span<const sample> batch, std::vector<std::vector<micro_batch>> replicas,
+                                batch_layout layout = batch_layout::padded) const {
+    return (*this)(read(batch), std::move(replicas), layout);
+  }
+
+  /// The samples of a global batch as the model reads them; `source_rows` as above. Throws as above for bad lengths.
+  [[nodiscard]] batch_samples read(std::span<const sample> batch, std::vector<std::int64_t> source_rows = {}) const {
+    if (source_rows.empty())
+      for (std::size_t i = 0; i < batch.size(); ++i)
+        source_rows.push_back(static_cast<std::int64_t>(i));
+    DYNAPIPE_ASSERT(source_rows.size() == batch.size());
+    batch_samples result;
+    result.lengths.reserve(batch.size());
+    for (std::size_t i = 0; i < batch.size(); ++i)
+      result.lengths.push_back(lengths_read(costs_.model(), batch[i], options().shapes, i));
+    result.source_rows = std::move(source_rows);
     return result;
   }
 
@@ -99,10 +125,10 @@ class planner {
   /// lowers them as they are. Samples are positions in `batch`; all of them must be there once.
   ///
   /// @throws as above; infeasible where a micro-batch does not fit a device alone.
-  [[nodiscard]] plan operator()(std::span<const sample> batch, std::vector<std::vector<micro_batch>> replicas,
+  [[nodiscard]] plan operator()(batch_samples samples, std::vector<std::vector<micro_batch>> replicas,
                                 batch_layout layout = batch_layout::padded) const {
     DYNAPIPE_ASSERT(static_cast<std::int64_t>(replicas.size()) == options().data);
-    plan result = read(batch, {});
+    plan result = frame(std::move(samples));
     result.layout = layout;
     draft given;
     for (std::size_t r = 0; r < replicas.size(); ++r) {
@@ -120,24 +146,6 @@ class planner {
  private:
   [[nodiscard]] const planner_options& options() const { return costs_.options(); }
 
-  /// A plan that knows its samples, and nothing of what to do with them.
-  [[nodiscard]] plan read(std::span<const sample> batch, std::vector<std::int64_t> source_rows) const {
-    if (batch.empty()) throw error{"the batch is empty: there is nothing to plan"};
-    if (source_rows.empty())
-      for (std::size_t i = 0; i < batch.size(); ++i)
-        source_rows.push_back(static_cast<std::int64_t>(i));
-    DYNAPIPE_ASSERT(source_rows.size() == batch.size());
-    plan result = frame();
-    std::int64_t loss = 0;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      result.lengths.push_back(lengths_read(costs_.model(), batch[i], options().shapes, i));
-      loss += result.lengths.back().loss;
-    }
-    if (loss == 0) throw error{"no sample of the batch has a loss token: there is nothing to learn"};
-    result.source_rows = std::move(source_rows);
-    return result;
-  }
-
   /// Micro-batches by replica, and their schedules.
   struct draft {
     std::vector<std::vector<micro_batch>> micro_batches;
@@ -145,8 +153,20 @@ class planner {
     nanoseconds predicted{0};
   };
 
-  [[nodiscard]] plan frame() const {
+  /// A plan that knows its samples, and nothing of what to do with them.
+  [[nodiscard]] plan frame(batch_samples samples) const {
+    if (samples.dropped.size() == samples.lengths.size())
+      throw error{samples.lengths.empty() ? "the batch is empty: there is nothing to plan"
+                                          : "every sample of the batch was dropped: there is nothing to plan"};
     plan result;
+    result.lengths = std::move(samples.lengths);
+    result.source_rows = std::move(samples.source_rows);
+    result.dropped = std::move(samples.dropped);
+    const std::vector<bool> dropped = marked(result.lengths.size(), result.dropped);
+    bool learns = false;
+    for (std::size_t i = 0; i < result.lengths.size(); ++i)
+      learns = learns || (!dropped[i] && result.lengths[i].loss > 0);
+    if (!learns) throw error{"no sample of the batch has a loss token: there is nothing to learn"};
     result.provenance = {.version = version,
                          .model = costs_.model(),
                          .cluster = costs_.cluster(),
@@ -165,36 +185,81 @@ class planner {
     return result;
   }
 
-  [[nodiscard]] draft best_draft(const plan& p) const {
-    const std::vector<sample_id> order = order_by_length(p.lengths);
-    std::vector<sample_lengths> ordered;
-    for (const sample_id id : order) {
-      ordered.push_back(p.lengths[index(id)]);
-      const shape alone = shape_of(std::span{ordered}.last(1));
-      if (ordered.size() == 1 || alone != shape_of(std::span{ordered}.last(2).first(1)))
-        costs_.require_fit(ordered.back(), alone, index(id), p.source_rows[index(id)]);
+  [[nodiscard]] static std::vector<bool> marked(std::size_t samples, const std::vector<sample_id>& ids) {
+    std::vector<bool> marks(samples, false);
+    for (const sample_id id : ids)
+      marks[index(id)] = true;
+    return marks;
+  }
+
+  /// Samples in an order to be cut.
+  struct ordered_samples {
+    std::vector<sample_id> ids;
+    std::vector<sample_lengths> lengths;
+  };
+
+  /// The orders to cut: by length, and for two lengths others as well. Samples that must be alone stand in none.
+  [[nodiscard]] std::vector<ordered_samples> orders_of(const plan& p, const std::vector<sample_id>& alone) const {
+    const std::vector<bool> dropped = marked(p.lengths.size(), p.dropped);
+    const std::vector<bool> apart = marked(p.lengths.size(), alone);
+    std::vector<ordered_samples> orders;
+    for (named_order& order :
+         candidate_orders(p.lengths, costs_.model().encoder_decoder(), {.shapes = options().shapes})) {
+      ordered_samples& kept = orders.emplace_back();
+      for (const sample_id id : order.ids) {
+        if (dropped[index(id)] || apart[index(id)]) continue;
+        kept.ids.push_back(id);
+        kept.lengths.push_back(p.lengths[index(id)]);
+      }
     }
+    return orders;
+  }
+
+  void require_fits(const plan& p) const {
+    const std::vector<bool> dropped = marked(p.lengths.size(), p.dropped);
+    std::optional<shape> before;
+    for (const sample_id id : order_by_length(p.lengths)) {
+      const shape alone = shape_of(std::span{&p.lengths[index(id)], 1});
+      if (before == alone || dropped[index(id)]) continue;
+      costs_.require_fit(p.lengths[index(id)], alone, index(id), p.source_rows[index(id)]);
+      before = alone;
+    }
+  }
+
+  [[nodiscard]] draft best_draft(const plan& p, const std::vector<sample_id>& alone) const {
+    require_fits(p);
+    const std::vector<ordered_samples> orders = orders_of(p, alone);
     detail::price_cache price{
         [this, room = costs_.make_workspace()](const work_shape& s) mutable { return costs_.price(s, room); }};
+    const partition_options cut_options{.devices = options().pipeline,
+                                        .replicas = options().data,
+                                        .stages_per_device = options().stages_per_device,
+                                        .convex_rows = costs_.convex_rows()};
 
     std::optional<draft> best;
     std::optional<infeasible> refusal;
     std::vector<std::size_t> tried;
+    const ordered_samples* tried_order = nullptr;
     for (auto in_flight = static_cast<std::int64_t>(costs_.stages().size()); in_flight > 0; in_flight /= 2) {
       const auto time = [&](const shape& s) -> std::optional<nanoseconds> {
         const shape_price& known = price(s);
         if (known.in_flight < in_flight) return std::nullopt;
         return known.time;
       };
-      const std::optional<partition_result> cut = partition(ordered, options().shapes, time,
-                                                            {.devices = options().pipeline,
-                                                             .replicas = options().data,
-                                                             .stages_per_device = options().stages_per_device,
-                                                             .convex_rows = costs_.convex_rows()});
-      if (!cut || cut->cuts == tried) continue;
+      const ordered_samples* order = nullptr;
+      std::optional<partition_result> cut;
+      for (const ordered_samples& next : orders) {
+        std::optional<partition_result> found = partition(next.lengths, options().shapes, time, cut_options);
+        if (!found) break;
+        if (cut && cut->scaled_objective(cut_options) <= found->scaled_objective(cut_options)) continue;
+        order = &next;
+        cut = std::move(found);
+      }
+      if (!cut || (order == tried_order && cut->cuts == tried)) continue;
       tried = cut->cuts;
+      tried_order = order;
       try {
-        draft next = schedule_all(spread(order, ordered, cut->cuts, price));
+        draft next = schedule_all(spread(micro_batches_of(p, *order, cut->cuts, alone), price));
         if (!best || next.predicted < best->predicted) best = std::move(next);
       } catch (const infeasible& reason) {
         refusal = reason;
@@ -213,24 +278,33 @@ class planner {
     return result;
   }
 
-  /// Micro-batches of a cut, dealt to the replicas; a replica without any gets a dummy.
-  template <class Price>
-  [[nodiscard]] std::vector<std::vector<micro_batch>> spread(const std::vector<sample_id>& order,
-                                                             const std::vector<sample_lengths>& ordered,
-                                                             const std::vector<std::size_t>& cuts, Price& price) const {
+  /// Micro-batches of a cut, after those of samples that must be alone.
+  [[nodiscard]] std::vector<micro_batch> micro_batches_of(const plan& p, const ordered_samples& order,
+                                                          const std::vector<std::size_t>& cuts,
+                                                          const std::vector<sample_id>& alone) const {
     std::vector<micro_batch> all;
-    std::vector<nanoseconds> times;
+    const auto add = [&](std::span<const sample_id> ids, std::span<const sample_lengths> lengths) {
+      micro_batch& mb = all.emplace_back();
+      mb.samples.assign(ids.begin(), ids.end());
+      mb.padded = shape_of(lengths);
+      for (const sample_lengths& s : lengths)
+        mb.loss_tokens += s.loss;
+    };
+    for (const sample_id& id : alone)
+      add({&id, 1}, {&p.lengths[index(id)], 1});
     for (std::size_t i = 0; i < cuts.size(); ++i) {
-      const std::size_t end = i + 1 < cuts.size() ? cuts[i + 1] : order.size();
-      micro_batch mb;
-      for (std::size_t k = cuts[i]; k < end; ++k) {
-        mb.samples.push_back(order[k]);
-        mb.loss_tokens += ordered[k].loss;
-      }
-      mb.padded = shape_of(std::span{ordered}.subspan(cuts[i], end - cuts[i]));
-      times.push_back(price(mb.padded).time);
-      all.push_back(std::move(mb));
+      const std::size_t count = (i + 1 < cuts.size() ? cuts[i + 1] : order.ids.size()) - cuts[i];
+      add(std::span{order.ids}.subspan(cuts[i], count), std::span{order.lengths}.subspan(cuts[i], count));
     }
+    return all;
+  }
+
+  /// Micro-batches dealt to the replicas; a replica without any gets a dummy.
+  template <class Price>
+  [[nodiscard]] std::vector<std::vector<micro_batch>> spread(std::vector<micro_batch> all, Price& price) const {
+    std::vector<nanoseconds> times;
+    for (const micro_batch& mb : all)
+      times.push_back(price(mb.padded).time);
     std::vector<std::vector<micro_batch>> replicas;
     for (const auto& group : balance(times, static_cast<std::size_t>(options().data))) {
       std::vector<micro_batch>& mine = replicas.emplace_back();
