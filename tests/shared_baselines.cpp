@@ -7,13 +7,14 @@
 /// in turn (DynaPipe: balanced). "alike" leaves only its micro-batches to compare: they are balanced over the replicas,
 /// scheduled adaptively in the best of three orders, as dynapipe's are.
 
+#include "shared_baselines.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -26,7 +27,6 @@
 
 #include <dynapipe/batch/baselines.hpp>
 #include <dynapipe/batch/published.hpp>
-#include <dynapipe/batch/shape_map.hpp>
 #include <dynapipe/cost/analytic.hpp>
 #include <dynapipe/cost/fitted.hpp>
 #include <dynapipe/cost/table.hpp>
@@ -35,25 +35,18 @@
 #include <dynapipe/ext/csv_profile.hpp>
 #include <dynapipe/ext/fit.hpp>
 #include <dynapipe/ext/global_batch.hpp>
-#include <dynapipe/ext/report.hpp>
+#include <dynapipe/plan/validate.hpp>
 
 namespace {
 
 using namespace dynapipe;
+using namespace baselines;
 
 constexpr std::int64_t longest_sequence = 4096;
 constexpr std::int64_t batch_tokens = 65'536;
 constexpr std::size_t batch_count = 3;
 constexpr std::uint64_t seed = 0;
 constexpr bytes memory_limit{36'000'000'000};
-
-struct global_batch {
-  std::vector<sample> samples;
-  std::vector<sample_lengths> lengths;  ///< as the model reads them
-};
-
-using micro_batches = std::vector<micro_batch>;
-using replica_batches = std::vector<micro_batches>;
 
 /// The first global batches of a lengths file, sequences cut to the longest that is trained.
 std::vector<global_batch> first_batches(const std::string& path, const model_spec& model, const shape_options& shapes) {
@@ -69,243 +62,10 @@ std::vector<global_batch> first_batches(const std::string& path, const model_spe
     for (const std::int64_t row : cuts[b]) {
       const length_row& lengths = table.rows[static_cast<std::size_t>(row)];
       result[b].samples.push_back({lengths.input, lengths.target});
-      result[b].lengths.push_back(
-          lengths_read(model, result[b].samples.back(), shapes, result[b].lengths.size()));
+      result[b].lengths.push_back(lengths_read(model, result[b].samples.back(), shapes, result[b].lengths.size()));
     }
   return result;
 }
-
-/// Plans of one setting with one recomputation, and prices by shape.
-template <class Cost>
-class bench {
- public:
-  bench(const model_spec& model, const cluster_spec& cluster, const Cost& cost, planner_options options)
-      : adaptive_{model, cluster, cost, with(options, schedule_kind::adaptive)},
-        one_f_one_b_{model, cluster, cost, with(options, schedule_kind::one_f_one_b)},
-        room_{adaptive_.costs().make_workspace()} {}
-
-  [[nodiscard]] const planner<Cost>& planner_of(schedule_kind schedule) const {
-    return schedule == schedule_kind::adaptive ? adaptive_ : one_f_one_b_;
-  }
-  [[nodiscard]] const pipeline_costs<Cost>& costs() const { return adaptive_.costs(); }
-  [[nodiscard]] const planner_options& options() const { return costs().options(); }
-
-  const shape_price& price(const shape& s) {
-    return prices_.find_or(s, [&] { return costs().price(s, room_); });
-  }
-  /// Time on the slowest device. @throws infeasible or error where it does not fit.
-  nanoseconds time(const micro_batch& mb) {
-    const shape_price p = mb.work().varlen() ? costs().price(mb.work(), room_) : price(mb.padded);
-    if (p.in_flight == 0)
-      costs().require_run(mb.work(), fmt::format("a micro-batch of {} x ({} + {}) tokens", mb.padded.rows,
-                                                 mb.padded.input, mb.padded.target));
-    return p.time;
-  }
-
- private:
-  static planner_options with(planner_options options, schedule_kind schedule) {
-    options.schedule = schedule;
-    return options;
-  }
-
-  planner<Cost> adaptive_;
-  planner<Cost> one_f_one_b_;
-  typename pipeline_costs<Cost>::workspace room_;
-  detail::shape_map<shape_price> prices_;
-};
-
-/// A way to build micro-batches with one parameter: `build` throws where a sample does not fit it.
-template <class Cost>
-struct choice {
-  std::string parameter;
-  std::function<micro_batches(bench<Cost>&, const global_batch&)> build;
-};
-
-template <class Cost>
-struct method {
-  std::string name;
-  bool balances = false;  ///< its system balances replicas; otherwise they take micro-batches in turn
-  bool padded = true;     ///< may not beat dynapipe's padded micro-batches
-  std::vector<choice<Cost>> choices;
-};
-
-struct result {
-  double ms = 0;  ///< of one iteration
-  double padding = 0;
-  std::string tuned;
-  std::vector<plan> plans;
-};
-
-/// What came of a method: a result, or why nothing fits.
-struct outcome {
-  std::optional<result> best;
-  std::string refusal = "no choice fits";
-};
-
-double milliseconds(nanoseconds time) { return static_cast<double>(time.value()) / 1e6; }
-
-result result_of(std::vector<plan> plans, std::string tuned) {
-  result r{.tuned = std::move(tuned), .plans = std::move(plans)};
-  double real = 0;
-  double padded = 0;
-  for (const plan& p : r.plans) {
-    const plan_summary s = summarize(p);
-    r.ms += milliseconds(p.iteration) / static_cast<double>(r.plans.size());
-    real += static_cast<double>(s.real_tokens);
-    padded += static_cast<double>(s.padded_tokens);
-  }
-  r.padding = 100 * real / padded;
-  return r;
-}
-
-/// One pipeline, and all methods on it.
-template <class Cost>
-class setting {
- public:
-  setting(const model_spec& model, const cluster_spec& cluster, const Cost& cost, const planner_options& options,
-          const std::vector<global_batch>& batches)
-      : batches_{batches} {
-    for (const auto& [recompute, name] : recompute_names) {
-      planner_options with = options;
-      with.recompute = recompute;
-      benches_.emplace_back(name, bench<Cost>{model, cluster, cost, with});
-    }
-  }
-
-  [[nodiscard]] outcome dynapipe_with(schedule_kind schedule) {
-    outcome all;
-    for (auto& [name, at] : benches_) {
-      try {
-        std::vector<plan> plans;
-        for (const global_batch& batch : batches_)
-          plans.push_back(at.planner_of(schedule)(batch.samples));
-        keep(all, result_of(std::move(plans), std::string{name}));
-      } catch (const error& reason) {
-        all.refusal = reason.what();
-      }
-    }
-    return all;
-  }
-
-  /// The best choice of `how`, with its system's dealing and 1F1B, or `alike`.
-  [[nodiscard]] outcome best_of(const method<Cost>& how, bool alike) {
-    struct entry {
-      bench<Cost>* at;
-      std::string tuned;
-      std::vector<replica_batches> dealt;
-      double bound = 0;
-    };
-    outcome all;
-    std::vector<entry> entries;
-    for (auto& [name, at] : benches_)
-      for (const choice<Cost>& tried : how.choices) {
-        try {
-          entry next{&at, fmt::format("{}{}{}", tried.parameter, tried.parameter.empty() ? "" : ", ", name), {}};
-          for (const global_batch& batch : batches_) {
-            next.dealt.push_back(deal(at, tried.build(at, batch), alike || how.balances));
-            next.bound += milliseconds(bound_of(at, next.dealt.back())) / static_cast<double>(batches_.size());
-          }
-          entries.push_back(std::move(next));
-        } catch (const error& reason) {
-          all.refusal = reason.what();
-        }
-      }
-    std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) { return a.bound < b.bound; });
-    for (const entry& next : entries) {
-      if (all.best && next.bound >= all.best->ms) break;
-      try {
-        std::vector<plan> plans;
-        for (std::size_t b = 0; b < batches_.size(); ++b)
-          plans.push_back(alike ? best_order(*next.at, batches_[b], next.dealt[b])
-                                : made(*next.at, schedule_kind::one_f_one_b, batches_[b], next.dealt[b]));
-        keep(all, result_of(std::move(plans), next.tuned));
-      } catch (const error& reason) {
-        all.refusal = reason.what();
-      }
-    }
-    return all;
-  }
-
- private:
-  static void keep(outcome& all, result next) {
-    if (!all.best || next.ms < all.best->ms) all.best = std::move(next);
-  }
-
-  static plan made(const bench<Cost>& at, schedule_kind schedule, const global_batch& batch,
-                   const replica_batches& dealt) {
-    const bool varlen = dealt.front().front().work().varlen();
-    return at.planner_of(schedule)(batch.samples, dealt, varlen ? batch_layout::varlen : batch_layout::padded);
-  }
-
-  /// Micro-batches by replica, in turn or balanced (longest first); a replica without any gets a dummy.
-  static replica_batches deal(bench<Cost>& at, micro_batches all, bool balanced) {
-    const auto replicas = static_cast<std::size_t>(at.options().data);
-    std::vector<nanoseconds> times;
-    for (const micro_batch& mb : all)
-      times.push_back(at.time(mb));
-    std::vector<std::vector<std::size_t>> groups(replicas);
-    if (balanced) {
-      groups = balance(times, replicas);
-      for (std::vector<std::size_t>& group : groups)
-        std::sort(group.begin(), group.end(),
-                  [&](std::size_t a, std::size_t b) { return times[a] != times[b] ? times[a] > times[b] : a < b; });
-    } else {
-      for (std::size_t i = 0; i < all.size(); ++i)
-        groups[i % replicas].push_back(i);
-    }
-    replica_batches result(replicas);
-    const bool varlen = all.front().work().varlen();
-    for (std::size_t r = 0; r < replicas; ++r) {
-      for (const std::size_t i : groups[r])
-        result[r].push_back(std::move(all[i]));
-      if (!result[r].empty()) continue;
-      const shape least = smallest_shape(at.costs().model(), at.options().shapes);
-      result[r].push_back({.samples = {}, .row_ends = {}, .padded = least, .dummy = true});
-      if (varlen) result[r].back().packed = with_sample({}, least.input, least.target);
-    }
-    return result;
-  }
-
-  /// No schedule of these micro-batches is shorter.
-  static nanoseconds bound_of(const bench<Cost>& at, const replica_batches& dealt) {
-    nanoseconds bound{0};
-    for (std::size_t r = 0; r < dealt.size(); ++r) {
-      std::vector<work_shape> shapes;
-      for (const micro_batch& mb : dealt[r])
-        shapes.push_back(mb.work());
-      bound = std::max(bound, lower_bound(at.costs().problem(shapes, static_cast<std::int64_t>(r))));
-    }
-    return bound;
-  }
-
-  /// The adaptive plan with each replica's micro-batches longest first, shortest first, or rising and falling.
-  static plan best_order(const bench<Cost>& at, const global_batch& batch, const replica_batches& longest_first) {
-    std::array<replica_batches, 3> orders{longest_first, longest_first, longest_first};
-    for (std::size_t r = 0; r < longest_first.size(); ++r) {
-      const micro_batches& from = longest_first[r];
-      std::reverse(orders[1][r].begin(), orders[1][r].end());
-      orders[2][r].clear();
-      for (std::size_t i = from.size(); i-- > 0;)
-        if (i % 2 == 0) orders[2][r].push_back(from[i]);
-      for (std::size_t i = 1; i < from.size(); i += 2)
-        orders[2][r].push_back(from[i]);
-    }
-    std::array<plan, 3> plans;
-    for (std::size_t o = 0; o < orders.size(); ++o)
-      plans[o] = made(at, schedule_kind::adaptive, batch, orders[o]);
-    replica_batches best = longest_first;
-    for (std::size_t r = 0; r < best.size(); ++r) {
-      std::size_t fastest = 0;
-      for (std::size_t o = 1; o < orders.size(); ++o)
-        if (plans[o].replicas[r].predicted < plans[fastest].replicas[r].predicted) fastest = o;
-      best[r] = orders[fastest][r];
-    }
-    return made(at, schedule_kind::adaptive, batch, best);
-  }
-
-  const std::vector<global_batch>& batches_;
-  std::vector<std::pair<std::string_view, bench<Cost>>> benches_;
-};
 
 /// DynaPipe as published: its orders, its cut on its grid of t_max. Its limit of memory leaves room for `share` of the
 /// stages' micro-batches in flight.
@@ -324,8 +84,8 @@ micro_batches published(bench<Cost>& at, const global_batch& batch, std::int64_t
     if (known.in_flight < in_flight) return std::nullopt;
     return known.time;
   };
-  const std::optional<published_cut> found = published_partition(
-      ordered, options.shapes, time, {.devices = options.pipeline, .replicas = options.data});
+  const std::optional<published_cut> found =
+      published_partition(ordered, options.shapes, time, {.devices = options.pipeline, .replicas = options.data});
   if (!found) throw error{"the published cut finds nothing on its grid"};
   micro_batches result;
   const std::vector<std::size_t>& cuts = found->cut.cuts;
@@ -345,8 +105,8 @@ choices<Cost> packings(packing how) {
   choices<Cost> all;
   for (const bool longest_row : {false, true})
     for (const std::int64_t target : {0, 512, 1024})
-      for (const std::size_t rows : {1, 2, 4, 8, 16}) {
-        const std::string name = fmt::format("{} rows of {}", rows, longest_row ? "the longest" : "4096");
+      for (const std::size_t rows : {1U, 2U, 4U, 8U, 16U}) {
+        const std::string name = fmt::format("{} x {}", rows, longest_row ? "longest" : "4096");
         all.push_back({target == 0 ? name : fmt::format("{} + {}", name, target),
                        [=](bench<Cost>& at, const global_batch& batch) {
                          const shape_options& shapes = at.options().shapes;
@@ -364,7 +124,7 @@ template <class Cost>
 std::vector<method<Cost>> padded_methods() {
   choices<Cost> longest;
   choices<Cost> fixed;
-  for (const std::size_t rows : {1, 2, 4, 8, 16, 32, 64}) {
+  for (const std::size_t rows : {1U, 2U, 4U, 8U, 16U, 32U, 64U}) {
     longest.push_back({fmt::format("{} rows", rows), [=](bench<Cost>& at, const global_batch& batch) {
                          return pad_to_longest(std::span{batch.lengths}, rows, at.options().shapes);
                        }});
@@ -374,7 +134,7 @@ std::vector<method<Cost>> padded_methods() {
   }
   choices<Cost> budgets;
   for (const std::int64_t budget : {2048, 3072, 4096, 6144, 8192, 12'288, 16'384, 32'768})
-    for (const std::size_t multiple : {1, 8})
+    for (const std::size_t multiple : {1U, 8U})
       budgets.push_back({fmt::format("{} tokens{}", budget, multiple > 1 ? " by 8" : ""),
                          [=](bench<Cost>& at, const global_batch& batch) {
                            return fill_token_budget(std::span{batch.lengths}, budget, multiple, at.options().shapes);
@@ -399,8 +159,7 @@ std::vector<method<Cost>> varlen_methods() {
     choices<Cost> caps;
     for (const std::int64_t cap : {2048, 4096, 5120, 6144, 8192, 12'288, 16'384, 32'768})
       caps.push_back({fmt::format("{} tokens", cap), [=](bench<Cost>&, const global_batch& batch) {
-                        micro_batches result =
-                            pack_to_cap(std::span{batch.lengths}, cap, how, {.padding_multiple = 1});
+                        micro_batches result = pack_to_cap(std::span{batch.lengths}, cap, how, {.padding_multiple = 1});
                         for (micro_batch& mb : result)
                           for (const sample_id id : mb.samples) {
                             const sample_lengths& s = batch.lengths[index(id)];
@@ -422,8 +181,8 @@ class judge {
     for (const std::int64_t pipeline : {4, 8, 16})
       for (const std::int64_t data : {1, 4}) {
         const std::string where = fmt::format("{}, tp {}, pp {}, dp {}", name, tensor, pipeline, data);
-        std::cout << fmt::format("\n{}\n{:<38} {:>9} {:>6}  {:<34} {:>9} {:>6}  {:<34} {:>8}\n", where, "", "own ms", "x",
-                                 "tuned to", "alike ms", "x", "tuned to", "padding");
+        std::cout << fmt::format("\n{}\n{:<38} {:>9} {:>6}  {:<30} {:>9} {:>6}  {:<30} {:>8}\n", where, "", "own ms",
+                                 "x", "tuned to", "alike ms", "x", "tuned to", "padding");
         const planner_options options{
             .pipeline = pipeline, .data = data, .tensor = tensor, .memory_limit = memory_limit};
         try {
@@ -460,6 +219,8 @@ class judge {
       return;
     }
     const double base = ours.best->ms;
+    if (ours.best->sync > 0)
+      std::cout << fmt::format("(dynapipe waits {:.1f} ms for gradients to be synchronised)\n", ours.best->sync);
     row("dynapipe", where, table, at.dynapipe_with(schedule_kind::one_f_one_b), ours, base, false);
     for (const method<Cost>& how : methods)
       row(how.name, where, table, at.best_of(how, false), at.best_of(how, true), base, how.padded);
@@ -471,10 +232,10 @@ class judge {
     for (std::size_t i = 0; i < 2; ++i) {
       const outcome& o = i == 0 ? own : alike;
       if (!o.best) {
-        line += fmt::format(" {:>9} {:>6}  {:<34}", "-", "", "fits nothing");
+        line += fmt::format(" {:>9} {:>6}  {:<30}", "-", "", "fits nothing");
         continue;
       }
-      line += fmt::format(" {:>9.1f} {:>6.3f}  {:<34}", o.best->ms, o.best->ms / base, o.best->tuned);
+      line += fmt::format(" {:>9.1f} {:>6.3f}  {:<30}", o.best->ms, o.best->ms / base, o.best->tuned);
       logs_[table + ", " + name][i].push_back(std::log(o.best->ms / base));
       if (may_not_win && o.best->ms < base)
         fail(fmt::format("{}: {} ({}) takes {:.3f} ms, dynapipe {:.3f} ms", where, name, o.best->tuned, o.best->ms,
