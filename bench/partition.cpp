@@ -17,6 +17,7 @@
 #include <benchmark/benchmark.h>
 
 #include <dynapipe/batch/partition_bound.hpp>
+#include <dynapipe/batch/partition_frontier.hpp>
 #include <dynapipe/cost/analytic.hpp>
 #include <dynapipe/plan/pipeline_costs.hpp>
 

@@ -13,6 +13,7 @@
 #include <dynapipe/batch/overlong.hpp>
 #include <dynapipe/batch/pack.hpp>
 #include <dynapipe/batch/partition_bound.hpp>
+#include <dynapipe/batch/partition_frontier.hpp>
 #include <dynapipe/batch/spread.hpp>
 #include <dynapipe/batch/weights.hpp>
 #include <dynapipe/dynapipe.hpp>

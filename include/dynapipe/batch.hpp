@@ -7,6 +7,7 @@
 #include <dynapipe/batch/order.hpp>
 #include <dynapipe/batch/order_sorts.hpp>
 #include <dynapipe/batch/partition.hpp>
+#include <dynapipe/batch/partition_frontier.hpp>
 #include <dynapipe/batch/row_times.hpp>
 #include <dynapipe/batch/sample.hpp>
 #include <dynapipe/batch/shape_map.hpp>

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <dynapipe/batch/partition_bound.hpp>
+#include <dynapipe/batch/partition_frontier.hpp>
 
 using namespace dynapipe;
 

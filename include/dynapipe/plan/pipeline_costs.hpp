@@ -7,9 +7,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <dynapipe/batch/sample.hpp>
+#include <dynapipe/batch/shape_map.hpp>
 #include <dynapipe/core/arithmetic.hpp>
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/core/ids.hpp>
@@ -106,6 +108,24 @@ class pipeline_costs {
   /// The tensors that one rank sends of a micro-batch of this shape from `stage` to the stage after it.
   [[nodiscard]] std::vector<std::array<std::int64_t, 3>> tensors_after(std::size_t stage, const shape& s) const {
     return boundary_tensors(model_, stages_[stage], s, options_.group());
+  }
+
+  /// How long a micro-batch of this shape is under way between the two stages that are farthest apart, there and back;
+  /// each row rounded by itself, so that it is linear in rows. O(stages).
+  [[nodiscard]] nanoseconds round_trip(const shape& s) const {
+    std::int64_t longest = 0;
+    for (std::size_t i = 0; i + 1 < stages_.size(); ++i) {
+      const link_spec* link = link_between(i, 0);
+      if (link == nullptr) continue;
+      const auto of = [&](std::int64_t rows) {
+        const shape sent{rows, s.input, s.target};
+        return boundary_time(*link, boundary_bytes(model_, stages_[i], sent, options_.group()), options_.group())
+            .value();
+      };
+      const std::int64_t none = of(0);
+      longest = std::max(longest, saturating_add(none, saturating_mul(s.rows, of(1) - none)));
+    }
+    return nanoseconds{saturating_mul(2, longest)};
   }
 
   /// The pipeline of one replica that runs micro-batches of these shapes. O(shapes x stages).
@@ -298,5 +318,24 @@ class pipeline_costs {
   std::vector<priced_device> priced_;
   std::vector<std::int64_t> ahead_;  ///< stages from a device's first to the end: what 1F1B holds in flight
 };
+
+namespace detail {
+
+/// Prices by shape, asked for many times while samples are cut.
+template <class Price>
+class price_cache {
+ public:
+  explicit price_cache(Price price) : price_{std::move(price)} {}
+
+  const shape_price& operator()(const shape& s) {
+    return known_.find_or(s, [&] { return price_(s); });
+  }
+
+ private:
+  Price price_;
+  shape_map<shape_price> known_;
+};
+
+}  // namespace detail
 
 }  // namespace dynapipe

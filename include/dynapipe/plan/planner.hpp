@@ -12,8 +12,8 @@
 #include <dynapipe/batch/balance.hpp>
 #include <dynapipe/batch/order.hpp>
 #include <dynapipe/batch/partition.hpp>
+#include <dynapipe/batch/partition_frontier.hpp>
 #include <dynapipe/batch/sample.hpp>
-#include <dynapipe/batch/shape_map.hpp>
 #include <dynapipe/comm/order.hpp>
 #include <dynapipe/core/error.hpp>
 #include <dynapipe/core/ids.hpp>
@@ -37,21 +37,6 @@ namespace dynapipe {
 
 namespace detail {
 
-/// Prices by shape, asked for many times while samples are cut.
-template <class Price>
-class price_cache {
- public:
-  explicit price_cache(Price price) : price_{std::move(price)} {}
-
-  const shape_price& operator()(const shape& s) {
-    return known_.find_or(s, [&] { return price_(s); });
-  }
-
- private:
-  Price price_;
-  shape_map<shape_price> known_;
-};
-
 /// One replica's pipeline as scheduled.
 struct scheduled_replica {
   pipeline_problem problem;
@@ -67,7 +52,8 @@ struct scheduled_replica {
 /// spread over the replicas (`balance`), each replica's pipeline is scheduled under its devices' memory, and everything
 /// is lowered to instructions. How much of a device one micro-batch may take is not fixed beforehand: limits that leave
 /// room for all stages' micro-batches in flight, half as many, and so on down to one are all tried, each with several
-/// injection orders, and the shortest simulated iteration wins.
+/// cuts near the best by the formula, with and without the way between stages, and several injection orders; the
+/// shortest simulated iteration wins. For two lengths several orders of the samples are cut.
 ///
 /// A plan's provenance names the epoch of the calibration in use, and where the cost model extrapolates, the option
 /// "extrapolated_micro_batches" says for how many.
@@ -136,7 +122,6 @@ class planner {
         costs_.require_run(replicas[r][m].work(),
                            "micro-batch " + std::to_string(m) + " of replica " + std::to_string(r));
       given.replicas.push_back(schedule_one(replicas[r], static_cast<std::int64_t>(r)));
-      given.predicted = std::max(given.predicted, given.replicas.back().times.makespan);
     }
     given.micro_batches = std::move(replicas);
     fill(result, given);
@@ -150,7 +135,7 @@ class planner {
   struct draft {
     std::vector<std::vector<micro_batch>> micro_batches;
     std::vector<detail::scheduled_replica> replicas;
-    nanoseconds predicted{0};
+    nanoseconds iteration{0};  ///< the slowest replica's pipeline, and the synchronisation after it
   };
 
   /// A plan that knows its samples, and nothing of what to do with them.
@@ -238,35 +223,72 @@ class planner {
 
     std::optional<draft> best;
     std::optional<infeasible> refusal;
-    std::vector<std::size_t> tried;
-    const ordered_samples* tried_order = nullptr;
-    for (auto in_flight = static_cast<std::int64_t>(costs_.stages().size()); in_flight > 0; in_flight /= 2) {
-      const auto time = [&](const shape& s) -> std::optional<nanoseconds> {
-        const shape_price& known = price(s);
-        if (known.in_flight < in_flight) return std::nullopt;
-        return known.time;
-      };
-      const ordered_samples* order = nullptr;
-      std::optional<partition_result> cut;
-      for (const ordered_samples& next : orders) {
-        std::optional<partition_result> found = partition(next.lengths, options().shapes, time, cut_options);
-        if (!found) break;
-        if (cut && cut->scaled_objective(cut_options) <= found->scaled_objective(cut_options)) continue;
-        order = &next;
-        cut = std::move(found);
-      }
-      if (!cut || (order == tried_order && cut->cuts == tried)) continue;
-      tried = cut->cuts;
-      tried_order = order;
+    std::vector<cut_samples> tried;
+    const auto try_cut = [&](cut_samples cut) {
+      if (std::find(tried.begin(), tried.end(), cut) != tried.end()) return;
       try {
-        draft next = schedule_all(spread(micro_batches_of(p, *order, cut->cuts, alone), price));
-        if (!best || next.predicted < best->predicted) best = std::move(next);
+        draft next = schedule_all(spread(micro_batches_of(p, *cut.order, cut.cuts, alone), price));
+        if (!best || next.iteration < best->iteration) best = std::move(next);
       } catch (const infeasible& reason) {
         refusal = reason;
       }
-    }
+      tried.push_back(std::move(cut));
+    };
+    for (auto in_flight = static_cast<std::int64_t>(costs_.stages().size()); in_flight > 0; in_flight /= 2)
+      for (const bool travels : {false, true}) {
+        if (travels && !travel_counts(p, price)) continue;
+        const auto time = [&](const shape& s) -> std::optional<nanoseconds> {
+          const shape_price& known = price(s);
+          if (known.in_flight < in_flight) return std::nullopt;
+          if (!travels) return known.time;
+          return nanoseconds{saturating_add(known.time.value(), costs_.round_trip(s).value())};
+        };
+        for (const ordered_samples* order : orders_to_cut(orders, time, cut_options)) {
+          auto frontier = partition_frontier(order->lengths, options().shapes, time, cut_options, frontier_limits);
+          for (partition_result& cut : *frontier)
+            try_cut({order, std::move(cut.cuts)});
+        }
+      }
     if (!best) throw *refusal;
     return std::move(*best);
+  }
+
+  /// Limits of t_max that are tried beside those of the search for the best.
+  static constexpr std::size_t frontier_limits = 4;
+
+  /// A cut of samples in some order.
+  struct cut_samples {
+    const ordered_samples* order;
+    std::vector<std::size_t> cuts;
+    friend bool operator==(const cut_samples&, const cut_samples&) = default;
+  };
+
+  /// The order whose best cut has the least objective, and that by length; none where some sample alone does not fit.
+  template <class Time>
+  [[nodiscard]] std::vector<const ordered_samples*> orders_to_cut(const std::vector<ordered_samples>& orders,
+                                                                  Time& time,
+                                                                  const partition_options& cut_options) const {
+    const ordered_samples* best = nullptr;
+    wide_int least = 0;
+    for (const ordered_samples& order : orders) {
+      const std::optional<partition_result> found = partition(order.lengths, options().shapes, time, cut_options);
+      if (!found) return {};
+      const wide_int objective = found->scaled_objective(cut_options);
+      if (best != nullptr && least <= objective) continue;
+      best = &order;
+      least = objective;
+    }
+    if (best == &orders.front()) return {best};
+    return {best, &orders.front()};
+  }
+
+  /// Whether the way between stages is long enough, beside the work on them, to be looked at when samples are cut.
+  template <class Price>
+  [[nodiscard]] bool travel_counts(const plan& p, Price& price) const {
+    return std::any_of(p.lengths.begin(), p.lengths.end(), [&](const sample_lengths& s) {
+      const shape alone = shape_of(std::span{&s, 1});
+      return costs_.round_trip(alone).value() > price(alone).time.value() / 16;
+    });
   }
 
   [[nodiscard]] shape shape_of(std::span<const sample_lengths> samples) const {
@@ -306,7 +328,9 @@ class planner {
     for (const micro_batch& mb : all)
       times.push_back(price(mb.padded).time);
     std::vector<std::vector<micro_batch>> replicas;
-    for (const auto& group : balance(times, static_cast<std::size_t>(options().data))) {
+    for (std::vector<std::size_t>& group : balance(times, static_cast<std::size_t>(options().data))) {
+      std::sort(group.begin(), group.end(),
+                [&](std::size_t a, std::size_t b) { return times[a] != times[b] ? times[a] > times[b] : a < b; });
       std::vector<micro_batch>& mine = replicas.emplace_back();
       for (const std::size_t i : group)
         mine.push_back(std::move(all[i]));
@@ -333,10 +357,11 @@ class planner {
           chosen = candidate;
         }
       }
-      result.predicted = std::max(result.predicted, best->times.makespan);
       result.replicas.push_back(std::move(*best));
       result.micro_batches.push_back(std::move(chosen));
     }
+    const nanoseconds predicted = slowest(result);
+    result.iteration = predicted + sync_overhang(costs_, ready(result), predicted);
     return result;
   }
 
@@ -377,7 +402,6 @@ class planner {
   }
 
   void fill(plan& p, const draft& chosen) const {
-    std::vector<std::vector<nanoseconds>> ready(costs_.devices());
     for (std::size_t r = 0; r < chosen.replicas.size(); ++r) {
       const detail::scheduled_replica& from = chosen.replicas[r];
       replica_plan& to = p.replicas.emplace_back();
@@ -385,15 +409,34 @@ class planner {
       to.devices = lower(from.problem, from.lists, from.times, costs_.fixed());
       for (std::size_t m = 0; m < chosen.micro_batches[r].size(); ++m)
         to.micro_batches.push_back(planned(from.problem, chosen.micro_batches[r][m], m));
-      p.predicted = std::max(p.predicted, to.predicted);
       p.lower_bound = std::max(p.lower_bound, lower_bound(from.problem));
-      for (std::size_t d = 0; d < costs_.devices(); ++d)
-        for (const instruction& i : to.devices[d].instructions)
-          if (i.grads_ready) ready[d].push_back(i.end);
     }
     report_extrapolation(p, chosen);
-    p.sync = sync_overhang(costs_, ready, p.predicted);
+    p.predicted = slowest(chosen);
+    p.sync = sync_overhang(costs_, ready(chosen), p.predicted);
     p.iteration = p.predicted + p.sync;
+  }
+
+  [[nodiscard]] static nanoseconds slowest(const draft& d) {
+    nanoseconds last{0};
+    for (const detail::scheduled_replica& replica : d.replicas)
+      last = std::max(last, replica.times.makespan);
+    return last;
+  }
+
+  /// By device, when the gradients of its stages are ready: the ends of their last backwards, over all replicas.
+  [[nodiscard]] std::vector<std::vector<nanoseconds>> ready(const draft& d) const {
+    std::vector<std::vector<nanoseconds>> result(costs_.devices());
+    for (const auto& [problem, lists, times] : d.replicas) {
+      const operation_index number{problem};
+      for (std::size_t s = 0; s < problem.stages(); ++s) {
+        nanoseconds last{0};
+        for (std::size_t mb = 0; mb < problem.micro_batches; ++mb)
+          last = std::max(last, times.spans[number.backward(mb, s)].end);
+        result[problem.device_of(s)].push_back(last);
+      }
+    }
+    return result;
   }
 
   /// Says in the plan's provenance how many micro-batches have costs beyond what the cost model has seen.
