@@ -159,7 +159,7 @@ void check_result(const problem& p, const shape_budget_result& result, std::int6
   CHECK(result.lower_bound <= p.objective(t_max, sum));
 }
 
-enum class kind : std::uint8_t { chain, arrival, two_lengths };
+enum class kind : std::uint8_t { shape_chain, arrival, two_lengths };
 
 problem random_problem(std::mt19937_64& random, kind what, std::size_t samples) {
   const auto below = [&](std::int64_t n) {
@@ -241,7 +241,7 @@ void report(const char* name, const comparison& c) {
 }  // namespace
 
 TEST_CASE("shape budget, longest first: the optimum of brute force") {
-  const comparison c = compare(kind::chain, 11, 1'500);
+  const comparison c = compare(kind::shape_chain, 11, 1'500);
   report("longest first", c);
   CHECK(c.equal == c.cases);
 }
@@ -355,12 +355,12 @@ TEST_CASE("shape budget: the search for many samples, against the exact one") {
   comparison all;
   for (int round = 0; round < 400; ++round) {
     CAPTURE(round);
-    const problem p = random_problem(random, kind::chain, 2 + random() % 60);
+    const problem p = random_problem(random, kind::shape_chain, 2 + random() % 60);
     std::vector<shape> alone;
     for (std::size_t i = 0; i < p.samples.size(); ++i)
       alone.push_back(p.padded(i));
     const price time = p.time;
-    auto times = detail::run_times<const price>::make(detail::runs_of(alone), time);
+    auto times = detail::times_of_runs<const price>::make(detail::runs_of(alone), time);
     REQUIRE(times.has_value());
     const detail::objective_weights weights = detail::weights_of(p.options);
     for (const std::size_t most : {1U, 2U, 3U, 5U, 8U}) {
@@ -368,7 +368,7 @@ TEST_CASE("shape budget: the search for many samples, against the exact one") {
       detail::budget_exact exact{*times, most, weights};
       detail::limit_search{exact, weights}.run();
       const detail::chain_value optimum = times->judge(exact.best(), weights);
-      const detail::chain found = detail::best_budget_chain(*times, most, weights);
+      const detail::shape_chain found = detail::best_budget_chain(*times, most, weights);
       CHECK(found.size() <= most);
       const detail::chain_value value = times->judge(found, weights);
       CHECK_FALSE(value.objective < optimum.objective);

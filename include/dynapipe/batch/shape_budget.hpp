@@ -55,7 +55,7 @@ template <class Lazy = void>
 
 /// A chain's shapes, in order.
 template <class Times>
-[[nodiscard]] std::vector<shape> shapes_of(const chain& of, const Times& times) {
+[[nodiscard]] std::vector<shape> shapes_of(const shape_chain& of, const Times& times) {
   std::vector<shape> set;
   std::size_t position = 0;
   for (const chain_item& item : of) {
@@ -145,7 +145,7 @@ template <class ShapeTime>
                                                            const objective_weights& weights) {
   constexpr std::size_t few = 64;
   if (is_chain(alone)) {
-    auto times = run_times<ShapeTime>::make(runs_of(alone), time);
+    auto times = times_of_runs<ShapeTime>::make(runs_of(alone), time);
     if (alone.size() > few) return {shapes_of(best_budget_chain(*times, most, weights), *times), false};
     budget_exact exact{*times, most, weights};
     limit_search{exact, weights}.run();

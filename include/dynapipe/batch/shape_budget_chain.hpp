@@ -46,12 +46,12 @@ class budget_chain {
   }
 
   /// Chains of least sum for the limit that were found, of 1, 2, .. K shapes; an empty one where there is none.
-  std::vector<chain> solve(std::int64_t limit) {
+  std::vector<shape_chain> solve(std::int64_t limit) {
     labels_.assign(1, {});
     within_.assign(times_.runs(), -1);
     bins_.assign(borders_.size(), {});
     bins_[0].push_back(0);
-    std::vector<chain> found;
+    std::vector<shape_chain> found;
     std::int64_t least = int64_limit;
     std::size_t least_label = 0;
     for (std::size_t k = 0; k < shapes_; ++k) {
@@ -66,7 +66,7 @@ class budget_chain {
           least_label = l;
         }
       bins_.back().clear();
-      found.push_back(least < int64_limit ? path(least_label) : chain{});
+      found.push_back(least < int64_limit ? path(least_label) : shape_chain{});
     }
     return found;
   }
@@ -171,8 +171,8 @@ class budget_chain {
     labels_.push_back(now);
   }
 
-  [[nodiscard]] chain path(std::size_t l) const {
-    chain result;
+  [[nodiscard]] shape_chain path(std::size_t l) const {
+    shape_chain result;
     for (; l != 0; l = labels_[l].from)
       result.push_back(labels_[l].item);
     std::reverse(result.begin(), result.end());
@@ -203,7 +203,7 @@ class chain_polish {
  public:
   chain_polish(Times& times, const objective_weights& weights) : times_{times}, weights_{weights} {}
 
-  [[nodiscard]] chain improve(const chain& start) {
+  [[nodiscard]] shape_chain improve(const shape_chain& start) {
     take(start);
     best_value_ = {};
     refresh();
@@ -213,7 +213,7 @@ class chain_polish {
       for (std::size_t j = 0; j < legs_.size(); ++j)
         better = improve_leg(j) || better;
     }
-    chain result;
+    shape_chain result;
     for (std::size_t j = 0; j < legs_.size(); ++j)
       if (legs_[j].target > base_[j].begin) result.push_back({rows_of(base_[j].begin, legs_[j]), legs_[j].count});
     return result;
@@ -231,7 +231,7 @@ class chain_polish {
     cut_times rest;
   };
 
-  void take(const chain& start) {
+  void take(const shape_chain& start) {
     legs_.clear();
     std::size_t position = 0;
     for (const chain_item& item : start) {
@@ -361,10 +361,10 @@ class chain_polish {
 /// what is within a 64th, and only for 8 budgets between powers of two, beyond 64 for 2. No choice for a budget depends
 /// on a larger one, so the result never gets worse as `shapes` grows.
 template <class Times>
-[[nodiscard]] chain best_budget_chain(Times& times, std::size_t shapes, const objective_weights& weights) {
+[[nodiscard]] shape_chain best_budget_chain(Times& times, std::size_t shapes, const objective_weights& weights) {
   struct answer {
     std::int64_t limit;
-    std::vector<chain> chains;
+    std::vector<shape_chain> chains;
   };
   budget_chain<Times> solver{times, shapes};
   std::int64_t most = times.at(0, 1);
@@ -385,13 +385,13 @@ template <class Times>
   }
   grid.push_back(most);
 
-  chain best;
+  shape_chain best;
   chain_value best_value;
   chain_polish<Times> polish{times, weights};
   for (std::size_t k = 0; k < shapes; ++k) {
-    std::vector<std::pair<chain_value, chain>> found;
+    std::vector<std::pair<chain_value, shape_chain>> found;
     const auto try_limit = [&](std::int64_t limit) {
-      const chain& now = ask(limit).chains[k];
+      const shape_chain& now = ask(limit).chains[k];
       found.emplace_back(times.judge(now, weights), now);
     };
     for (const std::int64_t limit : grid)
@@ -406,7 +406,7 @@ template <class Times>
     const wide_int worth = found[at].first.objective + found[at].first.objective / (k < 16 ? 8 : 64);
     for (const auto& [value, start] : found) {
       if (value.objective > worth) continue;
-      const chain better = polish.improve(start);
+      const shape_chain better = polish.improve(start);
       if (const chain_value now = times.judge(better, weights); now.better_than(best_value)) {
         best_value = now;
         best = better;

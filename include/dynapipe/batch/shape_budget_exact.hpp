@@ -47,7 +47,7 @@ class budget_exact {
           extend(best, {rows, 0}, p, times_.at(g, rows), cells_.data() + (k - 1) * width);
         cells_[k * width + p] = best;
       }
-    const chain now = best_chain();
+    const shape_chain now = best_chain();
     std::fill(sums.taken.begin(), sums.taken.end(), 1U);
     const chain_value value = times_.judge(now, weights_);
     if (value.better_than(best_value_)) {
@@ -58,7 +58,7 @@ class budget_exact {
   }
 
   /// The best that any call of `solve` found.
-  [[nodiscard]] const chain& best() const { return best_; }
+  [[nodiscard]] const shape_chain& best() const { return best_; }
 
  private:
   struct cell {
@@ -78,8 +78,8 @@ class budget_exact {
     }
   }
 
-  [[nodiscard]] chain best_chain() const {
-    chain result;
+  [[nodiscard]] shape_chain best_chain() const {
+    shape_chain result;
     std::size_t k = shapes_;
     for (std::size_t p = 0; p < samples();) {
       const cell& now = cells_[k * (samples() + 1) + p];
@@ -94,7 +94,7 @@ class budget_exact {
   objective_weights weights_;
   std::size_t shapes_;
   std::vector<cell> cells_;
-  chain best_;
+  shape_chain best_;
   chain_value best_value_;
 };
 

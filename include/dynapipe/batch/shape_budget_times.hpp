@@ -23,7 +23,7 @@ struct chain_item {
 };
 
 /// Micro-batches of samples longest first, filled one after another: all rows are taken until samples run out.
-using chain = std::vector<chain_item>;
+using shape_chain = std::vector<chain_item>;
 
 struct chain_value {
   cut_times times{int64_limit, int64_limit};
@@ -39,11 +39,11 @@ struct chain_value {
 /// Runs are longest first, no length of one above that of the run before. 8 bytes for each number of rows of a run that
 /// fits and that the samples from there on can fill, and 4 a sample.
 template <class ShapeTime>
-class run_times {
+class times_of_runs {
  public:
   /// None where some sample alone does not fit.
-  static std::optional<run_times> make(std::vector<sample_run> runs, ShapeTime& time) {
-    run_times made{std::move(runs), time};
+  static std::optional<times_of_runs> make(std::vector<sample_run> runs, ShapeTime& time) {
+    times_of_runs made{std::move(runs), time};
     std::int64_t guess = 1;
     for (const sample_run& r : made.runs_) {
       const std::optional<nanoseconds> one = time(r.alone);
@@ -98,7 +98,7 @@ class run_times {
   }
 
   /// What a chain costs; worst of all where a micro-batch does not fit or a sample is left.
-  chain_value judge(const chain& of, const objective_weights& weights) {
+  chain_value judge(const shape_chain& of, const objective_weights& weights) {
     std::size_t position = 0;
     std::int64_t t_max = 0;
     std::int64_t sum = 0;
@@ -120,7 +120,7 @@ class run_times {
  private:
   static constexpr std::int64_t unknown = -1;
 
-  run_times(std::vector<sample_run> runs, ShapeTime& time) : runs_{std::move(runs)}, time_{time} {}
+  times_of_runs(std::vector<sample_run> runs, ShapeTime& time) : runs_{std::move(runs)}, time_{time} {}
 
   std::vector<sample_run> runs_;
   ShapeTime& time_;
