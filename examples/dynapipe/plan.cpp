@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include <dynapipe/batch/order.hpp>
 #include <dynapipe/batch/overlong.hpp>
 #include <dynapipe/cost/analytic.hpp>
 #include <dynapipe/dynapipe.hpp>
@@ -130,7 +131,11 @@ class plan_run {
       samples.push_back({lengths.input, lengths.target});
     }
     const auto begin = std::chrono::steady_clock::now();
-    const auto [batch, touched] = shortened(planner_.read(samples, batches_[k]));
+    auto [batch, touched] = shortened(planner_.read(samples, batches_[k]));
+    if (model_.encoder_decoder())
+      for (dynapipe::named_order& order :
+           dynapipe::candidate_orders(batch.lengths, true, {.shapes = arguments_.options.shapes}))
+        batch.orders.push_back(std::move(order.ids));
     dynapipe::plan p =
         arguments_.layout == dynapipe::batch_layout::varlen ? dynapipe::plan_varlen(planner_, batch) : planner_(batch);
     const auto end = std::chrono::steady_clock::now();

@@ -4,7 +4,6 @@
 #include <dynapipe/batch/constraint.hpp>
 #include <dynapipe/batch/limit_search.hpp>
 #include <dynapipe/batch/line_kernel.hpp>
-#include <dynapipe/batch/order.hpp>
 #include <dynapipe/batch/order_sorts.hpp>
 #include <dynapipe/batch/partition.hpp>
 #include <dynapipe/batch/partition_frontier.hpp>
@@ -13,6 +12,4 @@
 #include <dynapipe/batch/shape_map.hpp>
 #include <dynapipe/batch/split_counts.hpp>
 #include <dynapipe/batch/suffix_sums.hpp>
-#include <dynapipe/batch/tour.hpp>
-#include <dynapipe/batch/tour_search.hpp>
 #include <dynapipe/batch/window_kernel.hpp>

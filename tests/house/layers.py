@@ -23,9 +23,10 @@ DATA = {"context": {"plan/plan.hpp"}}
 
 # Headers in no door.
 NO_DOOR = {
-    *("batch/" + name for name in ("arrange.hpp", "baselines.hpp", "deal.hpp", "overlong.hpp", "pack.hpp",
-                                   "partition_bound.hpp", "published.hpp", "range_partition.hpp", "rows.hpp",
-                                   "shape_budget.hpp", "spread.hpp", "weights.hpp")),
+    *("batch/" + name for name in ("arrange.hpp", "baselines.hpp", "deal.hpp", "order.hpp", "overlong.hpp",
+                                   "pack.hpp", "partition_bound.hpp", "published.hpp", "range_partition.hpp",
+                                   "rows.hpp", "shape_budget.hpp", "spread.hpp", "tour.hpp", "tour_search.hpp",
+                                   "weights.hpp")),
     *("batch/pack_" + name for name in ("bound.hpp", "classes.hpp", "exact.hpp", "fill.hpp", "groups.hpp",
                                         "problem.hpp", "ranks.hpp", "refine.hpp", "solve.hpp", "together.hpp")),
     *("batch/shape_budget_" + name for name in ("chain.hpp", "exact.hpp", "sets.hpp", "times.hpp")),

@@ -12,7 +12,7 @@ SOUND = {
     "include/dynapipe/core/units.hpp": ["cstdint"],
     "include/dynapipe/cost.hpp": ["dynapipe/cost/model.hpp"],
     "include/dynapipe/cost/model.hpp": ["string", "dynapipe/core/units.hpp"],
-    "include/dynapipe/plan.hpp": ["dynapipe/plan/plan.hpp", "dynapipe/plan/planner.hpp", "dynapipe/plan/validate.hpp"],
+    "include/dynapipe/plan.hpp": ["dynapipe/plan/plan.hpp", "dynapipe/plan/planner.hpp"],
     "include/dynapipe/plan/plan.hpp": ["dynapipe/cost/model.hpp"],
     "include/dynapipe/plan/planner.hpp": ["dynapipe/plan/plan.hpp", "dynapipe/cost.hpp"],
     "include/dynapipe/plan/validate.hpp": ["dynapipe/plan/plan.hpp"],

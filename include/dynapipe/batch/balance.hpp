@@ -32,6 +32,7 @@ struct partial_spread {
 };
 
 /// The groups of the differencing method, joined as `balance` says.
+template <class Lazy = void>
 class differencing {
  public:
   differencing(std::span<const nanoseconds> weights, std::size_t replicas)
@@ -132,7 +133,7 @@ template <class Lazy = void>
 [[nodiscard]] std::vector<std::vector<std::size_t>> balance(std::span<const nanoseconds> weights,
                                                             std::size_t replicas) {
   DYNAPIPE_ASSERT(replicas > 0);
-  detail::differencing method{weights, replicas};
+  detail::differencing<> method{weights, replicas};
   const std::vector<detail::weight_group> groups = method.run();
   std::vector<std::vector<std::size_t>> result(replicas);
   for (std::size_t g = 0; g < groups.size(); ++g) {

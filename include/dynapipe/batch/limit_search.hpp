@@ -100,7 +100,7 @@ class limit_search {
 
   Kernel& kernel_;
   objective_weights weights_;
-  suffix_sums sums_;
+  suffix_sums<> sums_;
   std::vector<interval> open_;
   std::vector<point> points_;
   std::optional<point> best_;

@@ -54,7 +54,7 @@ class line_kernel {
   }
 
   /// Solves for micro-batches that take `limit` at most: none where a sample alone takes longer.
-  std::optional<cut_times> solve(std::int64_t limit, suffix_sums& sums);
+  std::optional<cut_times> solve(std::int64_t limit, suffix_sums<>& sums);
 
  private:
   struct run {
@@ -174,7 +174,7 @@ void line_kernel<Lazy>::push(queue& q, std::size_t end, const std::vector<std::i
 }
 
 template <class Lazy>
-std::optional<cut_times> line_kernel<Lazy>::solve(std::int64_t limit, suffix_sums& sums) {
+std::optional<cut_times> line_kernel<Lazy>::solve(std::int64_t limit, suffix_sums<>& sums) {
   if (limit < least_limit()) return std::nullopt;
   const std::size_t n = samples();
   queues_.resize(most_pieces_);

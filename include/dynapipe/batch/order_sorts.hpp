@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct order_key {
 /// order is the same. O(n) or O(n log n); 20 bytes a sample beside the keys.
 template <class Lazy = void>
 [[nodiscard]] std::vector<sample_id> sort_keys(std::span<const order_key> keys) {
+  // A type that depends on the parameter: what is done with it is compiled where it is called.
+  using word_type = std::conditional_t<std::is_void_v<Lazy>, std::uint64_t, Lazy>;
   const std::size_t n = keys.size();
   std::vector<sample_id> order(n);
   std::uint64_t majors = 0;
@@ -51,7 +54,7 @@ template <class Lazy = void>
     return order;
   }
 
-  std::vector<std::uint64_t> words(n);
+  std::vector<word_type> words(n);
   for (std::size_t i = 0; i < n; ++i)
     words[i] = (keys[i].major << minor_bits | keys[i].minor) << id_bits | i;
   constexpr std::size_t few = 256;
@@ -62,7 +65,7 @@ template <class Lazy = void>
     const unsigned passes = (key_bits + widest_digit - 1) / widest_digit;
     const unsigned digit = (key_bits + passes - 1) / passes;
     const std::uint64_t mask = (std::uint64_t{1} << digit) - 1;
-    std::vector<std::uint64_t> other(n);
+    std::vector<word_type> other(n);
     std::vector<std::size_t> begins(std::size_t{1} << digit);
     for (unsigned shift = id_bits; shift < id_bits + key_bits; shift += digit) {
       std::fill(begins.begin(), begins.end(), std::size_t{0});

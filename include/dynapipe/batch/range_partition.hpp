@@ -36,7 +36,7 @@ class range_kernel {
   [[nodiscard]] std::int64_t time_of(std::size_t first, std::size_t count) const { return times_[first][count - 1]; }
 
   /// Solves for ranges that take `limit` at most, not below the least limit.
-  std::optional<cut_times> solve(std::int64_t limit, suffix_sums& sums) const {
+  std::optional<cut_times> solve(std::int64_t limit, suffix_sums<>& sums) const {
     for (std::size_t i = samples(); i-- > 0;) {
       sums.least[i] = int64_limit;
       sums.taken[i] = 0;

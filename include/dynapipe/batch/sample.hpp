@@ -50,6 +50,8 @@ struct batch_samples {
   std::vector<std::int64_t> source_rows;  ///< data row of each; pieces of a sample share it
   std::vector<sample_id> dropped;         ///< not to be planned
   std::vector<sample_id> alone;           ///< each to be a micro-batch of its own
+  /// Orders to cut, each of all ids, such as those of `candidate_orders`; empty: the planner's.
+  std::vector<std::vector<sample_id>> orders{};
 };
 
 /// How lengths become shapes.

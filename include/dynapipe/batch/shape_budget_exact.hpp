@@ -33,7 +33,7 @@ class budget_exact {
     return most;
   }
 
-  std::optional<cut_times> solve(std::int64_t limit, suffix_sums& sums) {
+  std::optional<cut_times> solve(std::int64_t limit, suffix_sums<>& sums) {
     const std::size_t n = samples();
     const std::size_t width = n + 1;
     cells_.assign((shapes_ + 1) * width, {});

@@ -17,6 +17,7 @@ struct cut_times {
 };
 
 /// The least sums of all suffixes of the samples, and the count of samples that the first micro-batch of each takes.
+template <class Lazy = void>
 struct suffix_sums {
   std::vector<std::int64_t> least;
   std::vector<std::uint32_t> taken;

@@ -84,7 +84,7 @@ class window_kernel {
   }
 
   /// Solves for micro-batches that take `limit` at most: none where a sample alone takes longer.
-  std::optional<cut_times> solve(std::int64_t limit, suffix_sums& sums) const {
+  std::optional<cut_times> solve(std::int64_t limit, suffix_sums<>& sums) const {
     if (limit < least_limit_) return std::nullopt;
     for (std::size_t i = samples(); i-- > 0;) {
       std::int64_t least = int64_limit;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <dynapipe/batch/balance.hpp>
-#include <dynapipe/batch/order.hpp>
+#include <dynapipe/batch/order_sorts.hpp>
 #include <dynapipe/batch/partition.hpp>
 #include <dynapipe/batch/partition_frontier.hpp>
 #include <dynapipe/batch/sample.hpp>
@@ -82,8 +82,9 @@ class planner {
   /// Plans samples that are read already, and that policies may have cut or left out (`overlong.hpp`). Throws as above.
   [[nodiscard]] plan operator()(batch_samples samples) const {
     const std::vector<sample_id> alone = std::move(samples.alone);
+    const std::vector<std::vector<sample_id>> orders = std::move(samples.orders);
     plan result = frame(std::move(samples));
-    fill(result, best_draft(result, alone));
+    fill(result, best_draft(result, alone, orders));
     return result;
   }
 
@@ -147,10 +148,10 @@ class planner {
     result.lengths = std::move(samples.lengths);
     result.source_rows = std::move(samples.source_rows);
     result.dropped = std::move(samples.dropped);
-    const std::vector<bool> dropped = marked(result.lengths.size(), result.dropped);
+    const std::vector<char> dropped = marked(result.lengths.size(), result.dropped);
     bool learns = false;
     for (std::size_t i = 0; i < result.lengths.size(); ++i)
-      learns = learns || (!dropped[i] && result.lengths[i].loss > 0);
+      learns = learns || (dropped[i] == 0 && result.lengths[i].loss > 0);
     if (!learns) throw error{"no sample of the batch has a loss token: there is nothing to learn"};
     result.provenance = {.version = version,
                          .model = costs_.model(),
@@ -170,10 +171,10 @@ class planner {
     return result;
   }
 
-  [[nodiscard]] static std::vector<bool> marked(std::size_t samples, const std::vector<sample_id>& ids) {
-    std::vector<bool> marks(samples, false);
+  [[nodiscard]] static std::vector<char> marked(std::size_t samples, const std::vector<sample_id>& ids) {
+    std::vector<char> marks(samples, 0);
     for (const sample_id id : ids)
-      marks[index(id)] = true;
+      marks[index(id)] = 1;
     return marks;
   }
 
@@ -183,16 +184,24 @@ class planner {
     std::vector<sample_lengths> lengths;
   };
 
-  /// The orders to cut: by length, and for two lengths others as well. Samples that must be alone stand in none.
-  [[nodiscard]] std::vector<ordered_samples> orders_of(const plan& p, const std::vector<sample_id>& alone) const {
-    const std::vector<bool> dropped = marked(p.lengths.size(), p.dropped);
-    const std::vector<bool> apart = marked(p.lengths.size(), alone);
+  /// The orders to cut: those given, or by length, and for two lengths other sorts. Samples that must be alone stand in
+  /// none.
+  [[nodiscard]] std::vector<ordered_samples> orders_of(const plan& p, const std::vector<sample_id>& alone,
+                                                       std::vector<std::vector<sample_id>> ids) const {
+    const bool given = !ids.empty();
+    if (!given) ids.push_back(order_by_length(p.lengths));
+    if (!given && costs_.model().encoder_decoder()) {
+      ids.push_back(order_by_target(p.lengths));
+      ids.push_back(order_by_sum(p.lengths));
+      ids.push_back(order_by_hilbert(p.lengths, options().shapes));
+    }
+    const std::vector<char> dropped = marked(p.lengths.size(), p.dropped);
+    const std::vector<char> apart = marked(p.lengths.size(), alone);
     std::vector<ordered_samples> orders;
-    for (named_order& order :
-         candidate_orders(p.lengths, costs_.model().encoder_decoder(), {.shapes = options().shapes})) {
+    for (const std::vector<sample_id>& order : ids) {
       ordered_samples& kept = orders.emplace_back();
-      for (const sample_id id : order.ids) {
-        if (dropped[index(id)] || apart[index(id)]) continue;
+      for (const sample_id id : order) {
+        if (dropped[index(id)] != 0 || apart[index(id)] != 0) continue;
         kept.ids.push_back(id);
         kept.lengths.push_back(p.lengths[index(id)]);
       }
@@ -201,19 +210,20 @@ class planner {
   }
 
   void require_fits(const plan& p) const {
-    const std::vector<bool> dropped = marked(p.lengths.size(), p.dropped);
+    const std::vector<char> dropped = marked(p.lengths.size(), p.dropped);
     std::optional<shape> before;
     for (const sample_id id : order_by_length(p.lengths)) {
       const shape alone = shape_of(std::span{&p.lengths[index(id)], 1});
-      if (before == alone || dropped[index(id)]) continue;
+      if (before == alone || dropped[index(id)] != 0) continue;
       costs_.require_fit(p.lengths[index(id)], alone, index(id), p.source_rows[index(id)]);
       before = alone;
     }
   }
 
-  [[nodiscard]] draft best_draft(const plan& p, const std::vector<sample_id>& alone) const {
+  [[nodiscard]] draft best_draft(const plan& p, const std::vector<sample_id>& alone,
+                                 const std::vector<std::vector<sample_id>>& given) const {
     require_fits(p);
-    const std::vector<ordered_samples> orders = orders_of(p, alone);
+    const std::vector<ordered_samples> orders = orders_of(p, alone, given);
     detail::price_cache price{
         [this, room = costs_.make_workspace()](const work_shape& s) mutable { return costs_.price(s, room); }};
     const partition_options cut_options{.devices = options().pipeline,
