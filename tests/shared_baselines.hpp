@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include <dynapipe/batch/order.hpp>
 #include <dynapipe/batch/shape_map.hpp>
 #include <dynapipe/dynapipe.hpp>
 #include <dynapipe/ext/report.hpp>
@@ -116,6 +117,16 @@ inline result result_of(std::vector<plan> plans, std::string tuned) {
   return r;
 }
 
+/// With the orders that the command cuts for two lengths.
+inline batch_samples with_orders(batch_samples batch) {
+  const bool two_lengths =
+      std::any_of(batch.lengths.begin(), batch.lengths.end(), [](const sample_lengths& s) { return s.target > 0; });
+  if (!two_lengths) return batch;
+  for (named_order& order : candidate_orders(batch.lengths, true))
+    batch.orders.push_back(std::move(order.ids));
+  return batch;
+}
+
 /// One pipeline, and all methods on it.
 template <class Cost>
 class setting {
@@ -136,7 +147,7 @@ class setting {
       try {
         std::vector<plan> plans;
         for (const global_batch& batch : batches_)
-          plans.push_back(at.planner_of(schedule)(batch.samples));
+          plans.push_back(at.planner_of(schedule)(with_orders(at.planner_of(schedule).read(batch.samples))));
         keep(all, result_of(std::move(plans), std::string{name}));
       } catch (const error& reason) {
         all.refusal = reason.what();
