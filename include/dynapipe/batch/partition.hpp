@@ -88,10 +88,7 @@ template <class Kernel>
 template <class ShapeTime, class Use>
 bool with_kernel(std::span<const sample_lengths> ordered, const shape_options& shapes, ShapeTime& time,
                  const partition_options& options, Use&& use) {
-  std::vector<shape> alone;
-  alone.reserve(ordered.size());
-  for (const sample_lengths& s : ordered)
-    alone.push_back({1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
+  const std::vector<shape> alone = padded_alone(ordered, shapes);
   const std::vector<sample_run> runs = runs_of(alone);
   if (options.convex_rows && is_sorted_by_length(alone)) {
     if (auto lines = line_kernel<>::make(runs, time)) {

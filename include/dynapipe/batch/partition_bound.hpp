@@ -59,9 +59,7 @@ template <class ShapeTime>
 [[nodiscard]] std::optional<wide_int> partition_bound(std::span<const sample_lengths> samples,
                                                       const shape_options& shapes, ShapeTime&& time,
                                                       const partition_options& options) {
-  std::vector<shape> alone;
-  for (const sample_lengths& s : samples)
-    alone.push_back({1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
+  std::vector<shape> alone = detail::padded_alone(samples, shapes);
   std::sort(alone.begin(), alone.end(), [](const shape& a, const shape& b) {
     return a.input != b.input ? a.input > b.input : a.target > b.target;
   });

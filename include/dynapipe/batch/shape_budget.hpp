@@ -36,15 +36,6 @@ struct shape_budget_result : partition_result {
 
 namespace detail {
 
-template <class Lazy = void>
-[[nodiscard]] std::vector<shape> padded_alone(std::span<const sample_lengths> ordered, const shape_options& shapes) {
-  std::vector<shape> alone;
-  alone.reserve(ordered.size());
-  for (const sample_lengths& s : ordered)
-    alone.push_back({1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
-  return alone;
-}
-
 /// Longest first in all lengths: none of a sample's is above that of the sample before.
 template <class Lazy = void>
 [[nodiscard]] bool is_chain(std::span<const shape> alone) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <dynapipe/batch/sample.hpp>
 #include <dynapipe/cost/shape.hpp>
 
 namespace dynapipe::detail {
@@ -47,6 +48,16 @@ template <class Lazy = void>
     runs.back().end = i + 1;
   }
   return runs;
+}
+
+/// The padded shape of each sample as a micro-batch of its own.
+template <class Lazy = void>
+[[nodiscard]] std::vector<shape> padded_alone(std::span<const sample_lengths> ordered, const shape_options& shapes) {
+  std::vector<shape> alone;
+  alone.reserve(ordered.size());
+  for (const sample_lengths& s : ordered)
+    alone.push_back({1, padded_length(s.input, shapes), s.target > 0 ? padded_length(s.target, shapes) : 0});
+  return alone;
 }
 
 /// Whether samples have one length each, longest first.

@@ -255,6 +255,7 @@ class planner {
         };
         for (const ordered_samples* order : orders_to_cut(orders, time, cut_options)) {
           auto frontier = partition_frontier(order->lengths, options().shapes, time, cut_options, frontier_limits);
+          if (!frontier) break;
           for (partition_result& cut : *frontier)
             try_cut({order, std::move(cut.cuts)});
         }
@@ -273,11 +274,12 @@ class planner {
     friend bool operator==(const cut_samples&, const cut_samples&) = default;
   };
 
-  /// The order whose best cut has the least objective, and that by length; none where some sample alone does not fit.
+  /// The order whose best cut has the least objective, and the first; none where samples of several do not fit.
   template <class Time>
   [[nodiscard]] std::vector<const ordered_samples*> orders_to_cut(const std::vector<ordered_samples>& orders,
                                                                   Time& time,
                                                                   const partition_options& cut_options) const {
+    if (orders.size() == 1) return {&orders.front()};
     const ordered_samples* best = nullptr;
     wide_int least = 0;
     for (const ordered_samples& order : orders) {
